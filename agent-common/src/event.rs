@@ -169,14 +169,14 @@ pub struct OomKill {
     pub via: u8,
     /// Always zero.
     pub pad: [u8; 2],
-    /// Process id of the victim in its innermost pid namespace, unless that is the initial one; 0
-    /// if it is, and if it is not known.
+    /// Process id of the victim in its innermost pid namespace; 0 if it is not known.
     pub ns_tgid: u32,
     /// Id of an ancestor of `cg_limiting` that had exactly as little room left, so that either can
     /// have been hit; 0 for none, and if the source is exact.
     pub cg_tied: u64,
     /// Id of the memory cgroup of the process that the victim depends on: its parent if `ns_tgid`
-    /// is 1, else the first process of its pid namespace; 0 if `ns_tgid` is.
+    /// is 1 or of the initial namespace, else the first process of its namespace; 0 if `ns_tgid`
+    /// is.
     pub cg_reference: u64,
     /// Id of the highest memory cgroup below the limit that the kernel kills as a whole
     /// (`memory.oom.group`) and that contains the victim; 0 for none, and if it is not known.

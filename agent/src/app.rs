@@ -6,7 +6,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use nodepulse_core::clock::{ALIGN, BootNanos, Now};
 use nodepulse_core::explanation::CurrentState;
 use nodepulse_core::incident::Occurred;
 use nodepulse_core::kube_event::Draft;
-use nodepulse_core::node_status::ledger::Ledger;
+use nodepulse_core::node_status::ledger::{ConditionChange, LastChange, Ledger};
 use nodepulse_core::node_status::{Facts, NodeFact, NodeStatus, Shutdown};
 use nodepulse_core::record::Received;
 use nodepulse_core::settings::Mode;
@@ -76,6 +76,9 @@ struct App {
     queries: Queries,
     facts: Facts,
     ledger: Ledger,
+    /// The last changes of conditions in the history, until the conditions are compared with them,
+    /// and when that is due.
+    recorded: Option<(BootNanos, BTreeMap<String, LastChange>)>,
     /// `None` without an API server.
     reporting: Option<Reporting>,
     history: History,
@@ -220,6 +223,7 @@ impl App {
                         policy: &self.config.policy,
                         stalls: &self.subjects.stalls.readings(),
                         disks: &self.facts.disks,
+                        next: self.subjects.signals.due(),
                     };
                     self.black_box.observe(&observed, now);
                 }
@@ -295,6 +299,10 @@ impl App {
         self.settle_kills(now);
         self.feed(Input::Tick { soon }, now);
         self.settle_kills(now);
+        let is_due = |(due, _): &(BootNanos, _)| *due <= now.boot;
+        if self.recorded.as_ref().is_some_and(is_due) {
+            self.compare_with_history(now);
+        }
         self.service.heartbeat.beat(now.boot, soon);
         self.notify_ready();
         let is_due = |reporting: &Reporting| reporting.status_due(now.boot);
@@ -342,6 +350,9 @@ impl App {
             self.feed(Input::Incident(IncidentInput::Delivered(*id)), now);
         }
         self.publish(now);
+        if matches!(report, Report::Registered { .. }) {
+            self.compare_with_history(now);
+        }
         if let Some(reporting) = &mut self.reporting {
             reporting.apply_report(report, now.boot);
         }
@@ -387,12 +398,8 @@ impl App {
     fn update_ledger(&mut self, now: Now) {
         let mut update = self.ledger.update(&self.facts, now);
         self.telemetry.record_failed(self.ledger.failed());
-        // What the first evaluation finds did not change.
-        if self.telemetry.metering.is_evaluated() && !update.changes.is_empty() {
-            let changes = std::mem::take(&mut update.changes).into_iter();
-            let occurred = changes.map(|change| Occurred::condition(change, now));
-            let happened = IncidentInput::Happened(occurred.collect());
-            self.feed(Input::Incident(happened), now);
+        if self.recorded.is_none() {
+            self.changed(std::mem::take(&mut update.changes), now);
         }
         if update.conditions {
             let conditions = self.ledger.conditions();
@@ -404,6 +411,23 @@ impl App {
         };
         reporting.publish(self.ledger.computed());
         reporting.changed(&update, now.boot);
+    }
+
+    /// Changes of conditions are incidents.
+    fn changed(&mut self, changes: Vec<ConditionChange>, now: Now) {
+        if !changes.is_empty() {
+            let changes = changes.into_iter();
+            let occurred = changes.map(|change| Occurred::condition(change, now));
+            let happened = IncidentInput::Happened(occurred.collect());
+            self.feed(Input::Incident(happened), now);
+        }
+    }
+
+    /// Compares the conditions with the history, once.
+    fn compare_with_history(&mut self, now: Now) {
+        if let Some((_, recorded)) = self.recorded.take() {
+            self.changed(self.ledger.changes_since(&recorded), now);
+        }
     }
 
     fn requested(&mut self, request: StateRequest, now: Now) {
@@ -537,7 +561,7 @@ impl Agent {
         tokio::pin!(shutdown);
         let result = app.handle_wakeups(&mut inputs, &mut alarm, shutdown).await;
         // Reports and saves the remaining state in any case, also after an error.
-        Box::pin(shutdown::shut_down(app, inputs)).await;
+        Box::pin(shutdown::shut_down(app, inputs, result.is_ok())).await;
         info!("stopped");
         result
     }

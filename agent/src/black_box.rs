@@ -8,11 +8,13 @@
 use std::fs;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nodepulse_core::black_box::{self, Batch, LastBoot, Observed, Origin, Recorder, next_number};
+use nodepulse_core::black_box::{
+    self, AgentGap, Batch, LastAgent, LastBoot, Marks, Observed, Origin, Recorder, next_number,
+};
 use nodepulse_core::clock::Now;
 use nodepulse_core::incident::{Incident, Occurred};
 use nodepulse_io::clock::Clock;
@@ -20,11 +22,13 @@ use nodepulse_io::lane::{Lane, Lanes, NoAnswer, Purpose};
 use nodepulse_io::tasks::Tasks;
 use nodepulse_linux::black_box::{Ring, evidence, machine_id};
 use nodepulse_linux::host::HostRoot;
+use nodepulse_linux::state::saved_at;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::config::{BlackBoxSync, Config};
+use crate::history::HistoryFiles;
 use crate::queries::blocking::saved::BOOT_ID;
 
 /// After this time without an answer, the disk counts as hanging.
@@ -44,17 +48,17 @@ pub struct OpenBlackBox {
     recorder: Recorder,
     is_durable: bool,
     shutdown: PathBuf,
-    /// Set at the first start after a boot.
-    last_boot: Option<Occurred>,
+    /// How the last boot ended, at the first start after a boot; or since when no agent ran.
+    found: Option<Occurred>,
 }
 
 impl OpenBlackBox {
-    /// Opens the black box in the directory of the history, which this process has claimed.
+    /// Opens the black box in the directory of the history, which is open.
     ///
     /// # Errors
     ///
     /// Fails if the id of the boot or the file cannot be read, or if there is no room.
-    pub fn open(directory: &Path, config: &Config) -> io::Result<Self> {
+    pub fn open(files: &HistoryFiles, config: &Config) -> io::Result<Self> {
         let root = HostRoot::new(&config.host_root);
         let boot = root.read_string(BOOT_ID).map_err(io::Error::other)?;
         let boot = boot.parse();
@@ -64,13 +68,20 @@ impl OpenBlackBox {
             boot,
             tag: RandomState::new().hash_one(0),
         };
-        let (ring, records) = Ring::open(directory)?;
+        let (ring, records) = Ring::open(files.directory())?;
         let last = LastBoot::find(&records, origin.machine, boot);
-        let last_boot = last.map(|last| {
+        let ended = last.map(|last| {
             let evidence = evidence(&root);
             // After all files that were read.
             last.end(&evidence, Clock::kernel().now())
         });
+        let last_agent = LastAgent {
+            saved: saved_at(&config.state_directory),
+            gap: files.last_gap(),
+        };
+        let of = (origin.machine, boot);
+        let gap = || AgentGap::find(&records, of, last_agent, Clock::kernel().now());
+        let found = ended.or_else(gap);
         let shutdown = config.state_directory.join(SHUTDOWN);
         // It outlives a restart of systemd without one of the kernel. As a rule there is none.
         let _removed = fs::remove_file(&shutdown);
@@ -79,12 +90,12 @@ impl OpenBlackBox {
             recorder: Recorder::new(origin, next_number(&records)),
             is_durable: config.black_box_sync == BlackBoxSync::Auto,
             shutdown,
-            last_boot,
+            found,
         })
     }
 
-    pub const fn take_last_boot(&mut self) -> Option<Occurred> {
-        self.last_boot.take()
+    pub const fn take_found(&mut self) -> Option<Occurred> {
+        self.found.take()
     }
 }
 
@@ -139,7 +150,8 @@ impl BlackBox {
     }
 
     /// Waits until the last record is on the disk, within limits.
-    pub async fn finish(self, now: Now) {
+    /// `agent_stopped`: the agent was stopped, and has not failed.
+    pub async fn finish(self, agent_stopped: bool, now: Now) {
         let Some(Recording {
             recorder,
             batches,
@@ -152,7 +164,11 @@ impl BlackBox {
         };
         let written = async {
             let is_shutdown = lane.run(LAST_WRITE, move || shutdown.exists()).await;
-            let last = recorder.stop(is_shutdown.unwrap_or(false), now);
+            let marks = Marks {
+                shutdown: is_shutdown.unwrap_or(false),
+                agent_stopped,
+            };
+            let last = recorder.stop(marks, now);
             // Fails if the task was aborted.
             let _queued = batches.send(last).await;
             drop(batches);

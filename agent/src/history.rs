@@ -14,14 +14,15 @@
 mod disk;
 pub mod outbox;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nodepulse_core::checked_line;
 use nodepulse_core::incident::{BootId, Cursor, Entry, Incident, JsonIncident, MAX_OPEN, Position};
 use nodepulse_core::kube_event::{NodeEvents, ReportedKills};
+use nodepulse_core::node_status::ledger::LastChange;
 use nodepulse_io::clock::Clock;
 use nodepulse_io::lane::{Lanes, Purpose};
 use nodepulse_io::tasks::Tasks;
@@ -69,6 +70,12 @@ impl HistorySetup {
         let files = self.files.as_mut();
         files.map_or_else(Vec::new, |files| std::mem::take(&mut files.end.kills))
     }
+
+    /// Returns the last changes of conditions that a former agent recorded.
+    pub fn conditions(&self) -> BTreeMap<String, LastChange> {
+        let files = self.files.as_ref();
+        files.map_or_else(BTreeMap::new, |files| files.end.conditions.clone())
+    }
 }
 
 impl HistoryFiles {
@@ -106,6 +113,11 @@ impl HistoryFiles {
 
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// Returns the end of the last time in which no agent ran.
+    pub const fn last_gap(&self) -> Option<SystemTime> {
+        self.end.gap
     }
 
     /// Returns the cursor of a sink, and `None` if the sink is new.
@@ -169,6 +181,7 @@ impl History {
         let HistorySetup { mut files, sinks } = setup;
         let first = files.as_ref().map_or(1, |files| files.first);
         let begin = Position::before_start(first);
+        metering.set_sinks(sinks.iter().map(Sink::name));
         let events = has_server.then_some(kubernetes::NAME);
         let names: Vec<_> = sinks.iter().map(Sink::name).chain(events).collect();
         let states = names.iter().map(|name| {

@@ -5,6 +5,7 @@
 //! | `/metrics` | all metrics; limited, see below |
 //! | `/livez`, `/healthz` | 200 while the agent's thread runs; independent of the API server |
 //! | `/readyz` | 200 if the agent is ready with its last configuration, else 503 with the reason |
+//! | `/readyz?verbose` | the same, and whether each receiver of incidents accepts them |
 //! | `/v1/status` | control socket only: the desired node status, as JSON |
 //! | `/v1/explain` | control socket only: why each condition has its status, as JSON |
 //! | `/v1/record` | control socket only: a recording, for as long as the client reads it |
@@ -41,6 +42,7 @@ pub mod socket;
 use nodepulse_io::budget::Budget;
 use nodepulse_io::lane::Lane;
 
+use crate::telemetry::series::SinkSeries;
 use recording::{LiveRecording, RecordedLines};
 use socket::Socket;
 
@@ -113,12 +115,14 @@ fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     Ok((listener, address))
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct ReadyPage {
     /// Reason why the agent is not ready.
     pub not_ready: Option<&'static str>,
     /// Reason why the last configuration that was read is not in effect.
     pub refused_configuration: Option<String>,
+    /// The receivers of incidents. A failing one does not make the agent unready.
+    pub sinks: Vec<(&'static str, SinkSeries)>,
 }
 
 /// A page with the state of the agent, which only the loop can write.
@@ -256,6 +260,15 @@ impl PageResponder {
         Err(format!("blocked file system calls: {blocked}").into())
     }
 
+    /// Returns the state of each receiver of incidents in a line.
+    fn sinks(&self) -> String {
+        let line = |(sink, series): &(&str, SinkSeries)| match series.failing.get() {
+            0 => format!("\n[+]sink/{sink} ok"),
+            _ => format!("\n[-]sink/{sink} failing, {} wait", series.lag.get()),
+        };
+        self.ready_page.borrow().sinks.iter().map(line).collect()
+    }
+
     /// The answer of the loop; `None` after [`ANSWER_LIMIT`].
     async fn ask(&self, page: StatePage) -> Option<Bytes> {
         let ask = async {
@@ -298,10 +311,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn metrics_that_are_requested_in_a_loop_are_answered_from_the_last_page() {
-        let (_ready, ready_page) = watch::channel(ReadyPage {
-            not_ready: None,
-            refused_configuration: None,
-        });
+        let (_ready, ready_page) = watch::channel(ReadyPage::default());
         let (server, mut requests) = Server::start(Vec::new(), ready_page, Arc::new([]), None);
         tokio::spawn(async move {
             let mut written = 0;

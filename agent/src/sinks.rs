@@ -77,9 +77,11 @@ impl Sink {
         self.name
     }
 
+    /// The maximum number of incidents in a request. Its body is made on the thread of the main
+    /// loop, which must not wait for more than a few milliseconds.
     const fn batch(&self) -> usize {
         match self.form {
-            Form::Otlp(_) => 64,
+            Form::Otlp(_) => 16,
             Form::Webhook(_) => 1,
         }
     }
@@ -101,6 +103,10 @@ impl Sink {
         self.kinds.is_empty() || incident.kind().is_none_or(is_taken)
     }
 }
+
+/// The number of turns of the tasks, with a margin, from an incident to the request for its Event:
+/// the sink, the recorder, the connection.
+const EVENT: u32 = 8;
 
 /// The task of a sink.
 pub struct Delivery {
@@ -166,6 +172,10 @@ impl Delivery {
                     self.reader = None;
                     // The outbox lives as long as this task.
                     let _changed = changes.changed().await;
+                    // The Event is written before anything is made of the incident here.
+                    for _ in 0..EVENT {
+                        tokio::task::yield_now().await;
+                    }
                 }
                 Work::Summary(summary) => {
                     self.outbox.begin(self.number);

@@ -34,6 +34,7 @@ use crate::tape::Tape;
 use crate::view::View;
 
 mod events;
+pub mod sinks;
 
 pub use events::{IN_USE, details_after, is_detailed, kills_in};
 
@@ -118,7 +119,7 @@ impl Cluster {
 
     /// Starts the agent of this program, and waits until the Node has a status.
     pub async fn agent(&self, program: &Path) -> Process {
-        self.agent_of(program, "auto").await
+        self.agent_of(program, &[]).await
     }
 
     /// Creates the links of the kubelet for the logs of the containers, whose ids are not at the
@@ -169,22 +170,13 @@ impl Cluster {
         agent
     }
 
-    /// Starts the agent with kernel facts of this tier. Successive agents have the same state
-    /// directory.
-    pub async fn agent_of(&self, program: &Path, tier: &str) -> Process {
+    /// Starts the agent with further arguments. Successive agents have the same state directory.
+    pub async fn agent_of(&self, program: &Path, further: &[&str]) -> Process {
         let state = self.dir.path().join("state").display().to_string();
         let kubeconfig = self.api.node_kubeconfig(self.dir.path(), "worker-1");
-        let agent = self.agent_with(
-            program,
-            &[
-                "--kubeconfig",
-                &kubeconfig.display().to_string(),
-                "--state-directory",
-                &state,
-                "--kernel-tier",
-                tier,
-            ],
-        );
+        let kubeconfig = kubeconfig.display().to_string();
+        let paths = ["--kubeconfig", &kubeconfig, "--state-directory", &state];
+        let agent = self.agent_with(program, &[&paths[..], further].concat());
         // An earlier agent may have created the Node.
         agent.wait_for_line("OOM kill source selected", SOON).await;
         View::of(&self.api, "worker-1").settled(SOON).await;
@@ -268,7 +260,11 @@ impl Cluster {
 
     /// Kills processes, each in the next pod after the kill before it is reported. Returns the
     /// kills, and how long a bare Event create took after each.
-    pub async fn kill_one_by_one(&self, kills: usize) -> (Vec<Killed>, Vec<Duration>) {
+    pub async fn kill_one_by_one(
+        &self,
+        kills: usize,
+        pause: Duration,
+    ) -> (Vec<Killed>, Vec<Duration>) {
         let client = self.client().await;
         let (mut killed, mut bare) = (Vec::new(), Vec::new());
         for n in 0..kills {
@@ -287,6 +283,7 @@ impl Cluster {
             };
             self.api.wait_for(SOON, &naming, reported).await;
             bare.push(bare_create(&client, n).await);
+            tokio::time::sleep(pause).await;
         }
         (killed, bare)
     }

@@ -127,12 +127,12 @@ pub fn position(record: &mut OomKill, task: Address) -> Option<()> {
     let (signal, ns_at) = unsafe { (offset!(task_signal), offset!(pid_ns)) };
     let pid = task.at(signal).follow()?.at(signal_tgid).follow()?;
     let level = pid.at(level_at).read::<u32>()?;
-    if level == 0 || MAX_LEVEL < level {
+    if MAX_LEVEL < level {
         return None;
     }
     let innermost = pid.at(level.wrapping_mul(UPID_SIZE));
     let nr = innermost.at(nr_at).read::<u32>()?;
-    let other = if nr == 1 {
+    let other = if nr == 1 || level == 0 {
         task.at(parent).follow()?
     } else {
         innermost.at(ns_at).follow()?.at(reaper).follow()?

@@ -20,12 +20,14 @@ use crate::incident::BootId;
 use crate::kube_event::DiskTrouble;
 use crate::reading::{Signal, StallKind};
 
+mod gap;
 mod last_boot;
 mod recorder;
 #[cfg(test)]
 pub(crate) mod tests;
 mod words;
 
+pub use gap::{AgentGap, LastAgent};
 pub use last_boot::{
     BootEnd, Certainty, End, Evidence, LastBoot, Minute, WrittenFile, next_number,
 };

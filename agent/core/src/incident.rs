@@ -16,7 +16,9 @@ mod tests;
 pub use cursor::{Cursor, Entry, Position, Revision};
 pub use facts::{Incident, Object, Occurred, Occurrence, by_cause};
 pub use id::{BootId, IncidentId, IncidentIds};
-pub use json::{API_VERSION, JsonFacts, JsonIncident, JsonKill, JsonObject, JsonPod};
+pub use json::{
+    API_VERSION, JsonCondition, JsonFacts, JsonIncident, JsonKill, JsonObject, JsonPod,
+};
 
 /// The number of incidents that can be open at the same time.
 pub const MAX_OPEN: usize = 512;

@@ -19,7 +19,7 @@ pub use change::PodChange;
 pub use containers::{Container, ContainerList, Containers, MemoryLimits};
 pub use index::{MAX_PODS, MAX_REMOVED_PODS, Pod, PodIndex};
 pub use largest::{LargestMemory, LargestTasks, OwnerMemory};
-pub use last_names::{ByNames, classify_by_names};
+pub use last_names::{claims_pod, whole_path};
 pub use links::{LinkSearch, LinkedContainer};
 pub use owner::Owner;
 pub(crate) use owner::is_within;

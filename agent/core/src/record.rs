@@ -85,12 +85,13 @@ pub struct MemcgLimit {
     pub tied: Option<CgroupId>,
 }
 
-/// A process in a pid namespace other than the initial one.
+/// A process in its innermost pid namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamespacePid {
     /// Its process id there; the first process of a namespace has 1.
     pub pid: Pid,
-    /// The memory cgroup of its parent if it is the first process, else of the first process.
+    /// The memory cgroup of its parent if it is the first process or the namespace is the initial
+    /// one, else of the first process.
     pub reference: CgroupId,
 }
 

@@ -14,6 +14,7 @@ use crate::clock::{BootNanos, Stamp};
 use crate::incident::{BootId, Incident};
 use crate::kube_event::{Finding, NodeEvents};
 use crate::node_status::FactChange;
+use crate::node_status::ledger::LastChange;
 use crate::pods::{Pod, PodId};
 use crate::pressure::change::PressureChange;
 use crate::pressure::frequent_kills::{FrequentOom, IncidentCounts};
@@ -389,6 +390,8 @@ pub struct Setup {
     pub started: BootNanos,
     /// Identifies this boot, or this start if that cannot be known.
     pub boot: BootId,
+    /// The last changes of conditions that the history has, by type.
+    pub conditions: BTreeMap<String, LastChange>,
     /// There is an API server, which knows the pods.
     pub has_server: bool,
     /// The properties of the node.

@@ -90,6 +90,7 @@ pub fn setup(counters: KillCounterSetup, started: BootNanos) -> Setup {
     Setup {
         started,
         boot: BootId(1),
+        conditions: BTreeMap::new(),
         has_server: true,
         runtime: RuntimeUse::Unused,
         certificate: None,

@@ -16,14 +16,14 @@ use crate::cluster::Cluster;
 use crate::failure::one_line;
 
 const EXPLANATION: Request = Request {
-    command: "explain",
+    command: &["explain"],
     patience: Duration::from_secs(15),
     output: 1 << 20,
 };
 
 /// A command of the agent that prints JSON.
 pub struct Request {
-    pub command: &'static str,
+    pub command: &'static [&'static str],
     /// Timeout for the output.
     pub patience: Duration,
     /// Maximum size of the output in bytes. A larger one is an error.
@@ -68,8 +68,9 @@ pub async fn output(
     finished.map_err(|why| one_line(&why))
 }
 
-fn arguments(pod: &AgentPod, command: &str) -> Vec<String> {
-    exec(pod, &[], &["/nodepulse", command, "--output=json"])
+fn arguments(pod: &AgentPod, command: &[&str]) -> Vec<String> {
+    let program = [&["/nodepulse"], command, &["--output=json"]].concat();
+    exec(pod, &[], &program)
 }
 
 /// Returns the arguments of kubectl that run `program` in the agent's pod, with further `flags`.
@@ -92,7 +93,10 @@ fn finish(mut child: Child, limit: u64) -> Result<String, String> {
         return Err(format!("the answer exceeds {} MiB", limit >> 20));
     }
     if !status.success() {
-        let last = errors.lines().rfind(|line| !line.trim().is_empty());
+        // kubectl's last line has the exit code alone.
+        let is_reason =
+            |line: &&str| !line.trim().is_empty() && !line.starts_with("command terminated with");
+        let last = errors.lines().rfind(is_reason);
         return Err(last.map_or_else(|| status.to_string(), str::to_owned));
     }
     Ok(output)
@@ -121,7 +125,7 @@ mod tests {
             "spec": { "nodeName": "worker-1", "containers": [{ "name": "nodepulse" }] },
         });
         let pod = AgentPod::of(serde_json::from_value(pod).unwrap()).unwrap();
-        let arguments = arguments(&pod, "explain");
+        let arguments = arguments(&pod, &["explain"]);
         let expected = [
             "exec",
             "--namespace=--as=admin",

@@ -14,20 +14,31 @@ use crate::age;
 use crate::agent_pods::{AgentPod, AgentPods};
 use crate::cluster::{Cluster, OBJECTS};
 use crate::explain::{self, Request};
-use crate::failure::Failure;
+use crate::failure::{Failure, one_line};
 use crate::objects::{Event, InvolvedObject, Metadata, Source};
 use crate::screen::{note, safe};
 
 /// A history has at most 4 MiB by default on the disk.
 const HISTORY: Request = Request {
-    command: "history",
+    command: &["history"],
     patience: Duration::from_secs(30),
     output: 16 << 20,
+};
+const LAST_BOOT: Request = Request {
+    command: &["history", "--boot=-1"],
+    patience: Duration::from_secs(5),
+    output: 1 << 20,
 };
 /// Maximum number of agents that are read at the same time.
 const AT_ONCE: usize = 8;
 /// Maximum number of nodes that are named because their history is not complete.
 const NAMED: usize = 20;
+
+/// Reads how the last boot of the agent's node ended. The error is part of a sentence.
+pub async fn last_boot(cluster: &Cluster, pod: &AgentPod) -> Result<JsonIncident, String> {
+    let output = explain::output(cluster, pod, &LAST_BOOT).await?;
+    serde_json::from_str(&output).map_err(|err| one_line(&err.to_string()))
+}
 
 /// The histories that could be read.
 #[derive(Default)]

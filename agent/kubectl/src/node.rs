@@ -2,6 +2,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 use nodepulse_core::explanation::{Explanation, Line, Tone};
+use nodepulse_core::incident::JsonIncident;
 
 use crate::age::{self, Present, age};
 use crate::agent_pods::{AgentPod, AgentPods};
@@ -10,6 +11,7 @@ use crate::cluster::Cluster;
 use crate::explain;
 use crate::failure::Failure;
 use crate::health::{AgentState, NodeHealth, Problem};
+use crate::history::last_boot;
 use crate::objects::{Event, Lease, Node, NodeCondition};
 use crate::place::Place;
 use crate::screen::{print, safe, wrapped};
@@ -57,6 +59,9 @@ pub async fn run(cluster: &Cluster, options: &NodeOptions, style: Style) -> Resu
     page.text.clear();
     if let Some(pod) = pod.filter(|pod| pod.is_running()) {
         page.explanation(explain::read(cluster, pod).await);
+        print(&page.text)?;
+        page.text.clear();
+        page.last_boot(last_boot(cluster, pod).await);
         print(&page.text)?;
     }
     Ok(())
@@ -204,6 +209,21 @@ impl Page {
             let line = format!("  {reason} {at} ago{times}\n");
             self.text.push_str(&line);
             self.item(&safe(event.message.as_deref().unwrap_or_default()));
+        }
+    }
+
+    fn last_boot(&mut self, last_boot: Result<JsonIncident, String>) {
+        self.title("Last boot");
+        match last_boot {
+            Ok(end) => {
+                let ended = age(age::parse(Some(&end.time)), self.present.now);
+                self.item(&format!(
+                    "{} {ended} ago: {}",
+                    safe(&end.reason),
+                    safe(&end.message)
+                ));
+            }
+            Err(why) => self.item(&format!("not known: {}", safe(&why))),
         }
     }
 

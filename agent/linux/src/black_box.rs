@@ -220,7 +220,7 @@ fn watchdogs(root: &HostRoot) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use nodepulse_core::black_box::{Origin, Recorder, next_number};
+    use nodepulse_core::black_box::{Marks, Origin, Recorder, next_number};
     use nodepulse_core::clock::{BootNanos, Now};
     use nodepulse_core::incident::BootId;
 
@@ -238,7 +238,7 @@ mod tests {
             boot: BootNanos(9),
             wall: std::time::SystemTime::UNIX_EPOCH,
         };
-        Recorder::new(origin, number).stop(false, now)
+        Recorder::new(origin, number).stop(Marks::default(), now)
     }
 
     #[test]

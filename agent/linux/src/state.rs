@@ -13,6 +13,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use nodepulse_core::clock::BootNanos;
 use nodepulse_core::incident::Position;
@@ -49,6 +50,11 @@ pub struct State {
     /// The time at which each condition was last exceeded, by its type; `None` if not within the
     /// transition period. A missing type is unknown.
     pub exceeded: BTreeMap<String, Option<BootNanos>>,
+}
+
+/// Returns when the state was last saved.
+pub fn saved_at(directory: &Path) -> Option<SystemTime> {
+    fs::metadata(directory.join(NAME)).ok()?.modified().ok()
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -137,6 +137,11 @@ impl Store {
         self.next.0
     }
 
+    /// Returns a reader of all segments.
+    pub fn all(&self) -> Reader {
+        Reader::new(self.directory.clone())
+    }
+
     /// Returns a reader of the newest two segments.
     pub fn newest(&self) -> Reader {
         let second = self.segments.len().saturating_sub(2);

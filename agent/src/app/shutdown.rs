@@ -9,7 +9,7 @@ use super::App;
 use super::kernel_inputs::KernelInputs;
 use crate::queries::blocking::LAST_ANSWERS;
 
-pub(super) async fn shut_down(mut app: App, inputs: KernelInputs) {
+pub(super) async fn shut_down(mut app: App, inputs: KernelInputs, was_stopped: bool) {
     app.service.heartbeat.notify.stopping();
     last_records(&mut app, inputs).await;
     last_counts(&mut app).await;
@@ -22,7 +22,7 @@ pub(super) async fn shut_down(mut app: App, inputs: KernelInputs) {
     app.settle_kills(app.clock.now());
     save_state(&mut app).await;
     let now = app.clock.now();
-    tokio::join!(app.history.finish(), app.black_box.finish(now));
+    tokio::join!(app.history.finish(), app.black_box.finish(was_stopped, now));
 }
 
 async fn last_records(app: &mut App, mut inputs: KernelInputs) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
 
 use nodepulse_core::incident::BootId;
 use nodepulse_core::node_status::ledger::Ledger;
@@ -44,6 +45,10 @@ use crate::sinks::kubernetes::Reported;
 use crate::telemetry::Telemetry;
 use crate::telemetry::metering::{self, Metering};
 
+/// How long the conditions wait for the stored Node before they are compared with the history: what
+/// is True there can be so here.
+const NODE_READ: Duration = Duration::from_secs(10);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Persistence {
     StateFile,
@@ -63,17 +68,19 @@ pub(super) async fn app(
     if let Some(client) = &client {
         client.spread_by(agent.jitter.clone());
     }
-    let last_boot = agent.black_box.as_mut();
-    let last_boot = last_boot.and_then(OpenBlackBox::take_last_boot);
+    let found = agent.black_box.as_mut();
+    let found = found.and_then(OpenBlackBox::take_found);
     let mut app = state(agent, certificate.as_ref(), persistence, inputs);
     initial_evaluation(&mut app, once || client.is_none()).await;
     let now = clock.now();
-    if let Some(end) = last_boot {
-        let happened = IncidentInput::Happened(vec![end]);
+    if let Some(found) = found {
+        let happened = IncidentInput::Happened(vec![found]);
         app.feed(Input::Incident(happened), now);
     }
-    // The first evaluation is not a transition.
     app.ledger = Ledger::new(setters, &app.facts, now);
+    if client.is_none() {
+        app.compare_with_history(now);
+    }
     app.telemetry.record_failed(app.ledger.failed());
     app.telemetry.metering.evaluated(client.is_some());
     let conditions = app.ledger.conditions();
@@ -130,10 +137,9 @@ fn state(
     metering.record_config(None, now);
     metering.record_support(&inputs.support);
     metering.set_per_pod(config.per_pod_metrics);
-    let base = match persistence {
-        Persistence::StateFile => saved::base(&config, tier, &inputs.support),
-        Persistence::None => None,
-    };
+    let is_saved = persistence == Persistence::StateFile;
+    let base = is_saved.then(|| saved::base(&config, tier, &inputs.support));
+    let base = base.flatten();
     let boot_known = base.is_some();
     let read = agent.reloads.as_ref().map(|reloads| reloads.read.clone());
     let mut tasks = Tasks::default();
@@ -156,14 +162,15 @@ fn state(
         pods: PodUpdates::new(&config, client, &mut tasks),
     };
     let boot = boot_id(&config);
-    let of_node = (boot, has_server);
-    let history = History::start(setup, of_node, &lanes, &metering, &mut tasks);
+    let conditions = setup.conditions();
+    let history = History::start(setup, (boot, has_server), &lanes, &metering, &mut tasks);
     let settings = reload::settings(&config, &absent);
     let facts = facts::gather(&config, &queries.signals, absent);
     let triggers = &inputs.stalls;
     let setup = Setup {
         started: now.boot,
         boot,
+        conditions,
         has_server,
         node: NodeSetup {
             mode: config.mode,
@@ -191,6 +198,7 @@ fn state(
         queries,
         ledger: Ledger::new(agent.setters, &facts, now),
         facts,
+        recorded: Some((now.boot.plus(NODE_READ), setup.conditions)),
         reporting: None,
         history,
         black_box: BlackBox::start(agent.black_box, &lanes, &mut tasks),

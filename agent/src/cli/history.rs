@@ -28,6 +28,8 @@ const PART: u64 = 64 << 10;
 
 /// Columns of the object in a table.
 const OBJECT: usize = 32;
+/// A terminal with fewer columns has what happened on separate lines.
+const WIDE: usize = 120;
 
 /// Flags of `history`.
 #[derive(Debug, Args)]
@@ -94,7 +96,7 @@ impl Filter {
         // Times in one format are in the order of their text.
         self.since
             .as_ref()
-            .is_none_or(|since| *since <= incident.time)
+            .is_none_or(|since| *since <= *incident.until.as_ref().unwrap_or(&incident.time))
             && self.pod.as_ref().is_none_or(is_pod)
             && (self.unit.is_none() || self.unit == object.unit)
     }
@@ -349,7 +351,8 @@ fn list(incidents: &Incidents, filter: &Filter, output: HistoryFormat) -> Result
         print_error("nodepulse: no such incident is recorded");
         return Ok(());
     }
-    Ok(terminal::write(&formatted(&matching, output, true))?)
+    let style = Style::of_stdout();
+    Ok(terminal::write(&formatted(&matching, output, style, true))?)
 }
 
 fn follow(directory: &Path, filter: &Filter, output: HistoryFormat) -> Result<(), Failure> {
@@ -372,7 +375,8 @@ fn follow(directory: &Path, filter: &Filter, output: HistoryFormat) -> Result<()
         let matching: Vec<_> = settled
             .filter(|one| filter.matches(&one.incident))
             .collect();
-        terminal::write(&formatted(&matching, output, false))?;
+        let style = Style::of_stdout();
+        terminal::write(&formatted(&matching, output, style, false))?;
     }
 }
 
@@ -388,7 +392,12 @@ fn full(found: &Recorded) -> String {
 }
 
 /// Returns incidents as text. `is_table`: with a headline.
-fn formatted(incidents: &[&Recorded], output: HistoryFormat, is_table: bool) -> String {
+fn formatted(
+    incidents: &[&Recorded],
+    output: HistoryFormat,
+    style: Style,
+    is_table: bool,
+) -> String {
     let mut out = String::new();
     if output == HistoryFormat::Json {
         for json in incidents.iter().map(|one| one.json()) {
@@ -397,23 +406,26 @@ fn formatted(incidents: &[&Recorded], output: HistoryFormat, is_table: bool) -> 
         }
         return out;
     }
-    let style = Style::of_stdout();
+    let is_narrow = style.width.is_some_and(|width| width < WIDE);
     if is_table {
-        let headline = format!("{:20}  {:OBJECT$}  {:16}  WHAT", "TIME", "OBJECT", "ID");
-        let _written = writeln!(out, "{}", style.paint(Paint::Bold, &headline));
+        let what = if is_narrow { "" } else { "  WHAT" };
+        let headline = format!("{:20}  {:OBJECT$}  {:16}{what}", "TIME", "OBJECT", "ID");
+        let _written = writeln!(out, "{}", style.paint(Paint::Bold, headline.trim_end()));
     }
     for Recorded { incident, .. } in incidents {
         let time = incident.time.get(..19).unwrap_or(&incident.time);
         let number = incident.id.rsplit('-').next().unwrap_or_default();
         let object = shortened(&incident.object_name(), OBJECT);
-        let line = format!(
-            "{time}Z  {object:OBJECT$}  {number:16}  {}",
-            incident.summary()
-        );
-        let line = style
-            .width
-            .map_or(line.clone(), |width| shortened(&line, width));
-        let _written = writeln!(out, "{line}");
+        let row = format!("{time}Z  {object:OBJECT$}  {number:16}  ");
+        let (column, indent) = if is_narrow {
+            out = out + row.trim_end() + "\n";
+            (0, 4)
+        } else {
+            out += &row;
+            (row.chars().count(), row.chars().count())
+        };
+        let width = style.width.unwrap_or(usize::MAX);
+        terminal::wrap(&mut out, &incident.summary(), column, indent, width);
     }
     out
 }
@@ -424,4 +436,58 @@ fn shortened(text: &str, width: usize) -> String {
     }
     let kept = text.chars().take(width.saturating_sub(1));
     kept.chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorded(object: &Value, facts: &Value) -> Recorded {
+        let incident = serde_json::json!({
+            "apiVersion": API_VERSION, "id": "a-1-85683018021", "revision": 1, "settled": true,
+            "time": "2026-11-28T14:16:34.001624Z", "object": object, "reason": "", "message": "",
+            "kind": "Condition", "facts": facts,
+        });
+        Recorded::parse(incident.to_string()).unwrap()
+    }
+
+    #[test]
+    fn a_row_has_time_object_id_and_all_that_happened_at_every_width() {
+        let facts = serde_json::json!({
+            "type": "DiskIOPressure", "status": "True", "reason": "SlowDisk",
+            "message": "slow disk: vda, which serves a number of file systems",
+            "details": "used most by hog.service (4.8 MB/s written)",
+        });
+        let long = "x".repeat(40) + ".service";
+        let one = recorded(&serde_json::json!({"unit": long}), &facts);
+        let text = |width| {
+            let style = Style {
+                width,
+                colors: false,
+            };
+            formatted(&[&one], HistoryFormat::Text, style, true)
+        };
+        let head = "TIME                  OBJECT                            ID";
+        let row = format!("2026-11-28T14:16:34Z  {}…  85683018021", "x".repeat(31));
+        let narrow = format!(
+            "{head}\n{row}\n    \
+             DiskIOPressure is True: slow disk: vda, which serves a number of file\n    \
+             systems; used most by hog.service (4.8 MB/s written)\n"
+        );
+        assert_eq!(text(Some(80)), narrow);
+        let indent = " ".repeat(74);
+        let wide = format!(
+            "{head}                WHAT\n{row}       \
+             DiskIOPressure is True: slow disk: vda, which\n{indent}\
+             serves a number of file systems; used most by\n{indent}\
+             hog.service (4.8 MB/s written)\n"
+        );
+        assert_eq!(text(Some(120)), wide);
+        let piped = text(None);
+        assert_eq!(piped.lines().count(), 2, "{piped}");
+        assert!(
+            piped.ends_with("hog.service (4.8 MB/s written)\n"),
+            "{piped}"
+        );
+    }
 }

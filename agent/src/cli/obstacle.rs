@@ -107,7 +107,7 @@ fn serve(config: &Config, why: &str) -> (watch::Sender<Option<String>>, Server) 
     let (reason, obstacle) = watch::channel(Some(why.to_owned()));
     let (_, ready_page) = watch::channel(ReadyPage {
         not_ready: Some("the agent is starting"),
-        refused_configuration: None,
+        ..ReadyPage::default()
     });
     let sites = metering::open(config, false);
     // There is no loop: requests to it are refused at once.

@@ -199,8 +199,7 @@ impl Prepared {
             history.sinks = sinks.map_err(|why| refuse(&why))?;
         }
         let open = history.files.as_ref().filter(|files| files.is_open());
-        let kept = open.map(HistoryFiles::directory);
-        let black_box = kept.and_then(|directory| supervision::black_box(directory, &config));
+        let black_box = open.and_then(|files| supervision::black_box(files, &config));
         let journald = is_daemon.then(|| supervision::journald(&config)).flatten();
         memory::protect();
         // Everything that requires privileges is opened here.

@@ -154,8 +154,8 @@ pub(super) fn history(directory: &Path) -> Option<HistoryFiles> {
 }
 
 /// Opens the black box. Logs why there is none.
-pub(super) fn black_box(directory: &Path, config: &Config) -> Option<OpenBlackBox> {
-    let opened = OpenBlackBox::open(directory, config);
+pub(super) fn black_box(files: &HistoryFiles, config: &Config) -> Option<OpenBlackBox> {
+    let opened = OpenBlackBox::open(files, config);
     ok_or_log!(warn, opened, "no black box is kept")
 }
 

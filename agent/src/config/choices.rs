@@ -99,6 +99,8 @@ pub enum IncidentKind {
     Condition,
     /// Ends of boots.
     Boot,
+    /// Times in which no agent ran.
+    Gap,
 }
 
 /// When the black box is synchronised with the disk.

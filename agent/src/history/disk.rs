@@ -5,12 +5,15 @@ use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use nodepulse_core::checked_line;
-use nodepulse_core::incident::{Entry, JsonIncident, Position};
+use nodepulse_core::incident::{Entry, JsonCondition, JsonFacts, JsonIncident, Position};
 use nodepulse_core::kube_event::ReportedKills;
+use nodepulse_core::node_status::Status;
+use nodepulse_core::node_status::ledger::{LastChange, NOT_REPORTED, is_problem};
 use nodepulse_io::lane::{Lane, NoAnswer};
+use nodepulse_kube::convert;
 use nodepulse_linux::state::{StateError, holder};
 use nodepulse_linux::store::{Bounds, Reader, Store};
 use tokio::sync::mpsc;
@@ -76,18 +79,32 @@ pub struct End {
     pub unsettled: Vec<JsonIncident>,
     /// The kills of each revision.
     pub kills: Vec<(Position, ReportedKills)>,
+    /// By type of the condition.
+    pub conditions: BTreeMap<String, LastChange>,
+    /// The end of the last gap.
+    pub gap: Option<SystemTime>,
 }
 
+/// Parts of the lines that matter also if they are old.
+const OLD: [&str; 2] = [r#""kind":"Condition""#, r#""kind":"Gap""#];
+
 /// Reads the end of the history. Incidents were open for seconds, and kills are saved after
-/// seconds, so that they are in the newest segments.
+/// seconds, so that they are in the newest segments. The last change of a condition can be old. A
+/// part that cannot be read is left out.
 pub fn end(store: &Store) -> io::Result<End> {
-    let mut reader = store.newest();
-    let (mut open, mut kills) = (BTreeMap::new(), Vec::new());
-    while let Some(lines) = reader.next_chunk(READ)? {
+    let newest = store.newest().segment();
+    let mut reader = store.all();
+    let mut end = End::default();
+    let mut open = BTreeMap::new();
+    while let Some(mut lines) = reader.next_chunk(READ)? {
+        if reader.segment() < newest {
+            lines.retain(|line| OLD.iter().any(|part| line.contains(part)));
+        }
         for entry in entries(&lines) {
             let (position, incident) = (entry.position, entry.incident);
+            end.note_last(&incident);
             if !entry.added.is_empty() {
-                kills.push((position, entry.added));
+                end.kills.push((position, entry.added));
             }
             if incident.settled {
                 open.remove(&incident.id);
@@ -95,7 +112,10 @@ pub fn end(store: &Store) -> io::Result<End> {
                 open.insert(incident.id.clone(), (position, incident));
             }
         }
-        reader.take_fault().map_or(Ok(()), Err)?;
+        if let Some(fault) = reader.take_fault() {
+            let err = &fault as &dyn Error;
+            warn!(err, "a part of the history cannot be read");
+        }
     }
     let mut open: Vec<_> = open.into_values().collect();
     open.sort_by_key(|(position, _)| *position);
@@ -104,8 +124,46 @@ pub fn end(store: &Store) -> io::Result<End> {
         settled: true,
         ..incident
     };
-    let unsettled = open.into_iter().map(settle).collect();
-    Ok(End { unsettled, kills })
+    end.unsettled = open.into_iter().map(settle).collect();
+    Ok(end)
+}
+
+impl End {
+    /// Takes into account the next incident, of whatever age.
+    fn note_last(&mut self, incident: &JsonIncident) {
+        match &incident.facts {
+            // A later revision can come after the next change.
+            Some(JsonFacts::Condition(change)) if incident.revision == 1 => {
+                self.note_change(change, &incident.id);
+            }
+            Some(JsonFacts::Gap(_)) => {
+                let until = incident.until.as_deref().map(Into::into);
+                self.gap = convert::parse_time(until.as_ref());
+            }
+            _ => {}
+        }
+    }
+
+    fn note_change(&mut self, change: &JsonCondition, id: &str) {
+        let Some(status) = Status::parse(&change.status) else {
+            return;
+        };
+        if change.reason == NOT_REPORTED {
+            self.conditions.remove(&change.type_);
+            return;
+        }
+        let before = self
+            .conditions
+            .get(&change.type_)
+            .and_then(|last| last.problem);
+        let problem = match is_problem(&change.type_, status) {
+            Some(true) => before.or_else(|| id.parse().ok()),
+            Some(false) => None,
+            None => before,
+        };
+        let last = LastChange { status, problem };
+        self.conditions.insert(change.type_.clone(), last);
+    }
 }
 
 /// Files that sinks have in the directory.
@@ -348,4 +406,63 @@ impl Disk {
 /// A panic elsewhere leaves the values consistent.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use nodepulse_linux::host::scratch::Scratch;
+    use serde_json::json;
+
+    use super::*;
+
+    const ID: &str = "00000000-0000-0000-0000-000000000007-";
+
+    fn line(number: u64, revision: u8, kind: &str, facts: &serde_json::Value) -> String {
+        let incident = json!({
+            "apiVersion": "nodepulse.dev/incident/v1", "id": format!("{ID}{number}"),
+            "revision": revision, "settled": true, "time": "", "object": {}, "reason": "", "message": "",
+            "kind": kind, "facts": facts,
+        });
+        let entry = Entry {
+            position: Position(number),
+            added: ReportedKills::default(),
+            incident: serde_json::from_value(incident).unwrap(),
+        };
+        checked_line::line(&entry).unwrap()
+    }
+
+    #[test]
+    fn the_last_changes_are_found_in_old_segments_and_a_part_that_cannot_be_read_is_left_out() {
+        let change = |type_: &str, status: &str, reason: &str| json!({"type": type_, "status": status, "reason": reason, "message": ""});
+        let line = |number, revision, facts| line(number, revision, "Condition", &facts);
+        let segments = [
+            vec![
+                line(1, 1, change("PIDsLow", "True", "")),
+                line(2, 1, change("PIDsLow", "Unknown", "")),
+                line(3, 1, change("MemoryLow", "True", "")),
+                line(4, 1, change("Removed", "True", "")),
+            ],
+            vec![
+                line(5, 1, change("MemoryLow", "False", "")),
+                line(3, 2, change("MemoryLow", "True", "")),
+            ],
+            vec![line(6, 1, change("Removed", "Unknown", NOT_REPORTED))],
+            vec![],
+        ];
+        let dir = Scratch::new();
+        for (number, lines) in (1..).zip(segments) {
+            dir.write(&format!("incidents-{number:010}.jsonl"), lines.concat());
+        }
+        std::fs::create_dir(dir.path().join("incidents-0000000000.jsonl")).unwrap();
+        let found = end(&open(dir.path(), 1).unwrap()).unwrap().conditions;
+        let last = |status, problem: Option<u64>| LastChange {
+            status,
+            problem: problem.map(|number| format!("{ID}{number}").parse().unwrap()),
+        };
+        let expected = BTreeMap::from([
+            ("MemoryLow".to_owned(), last(Status::False, None)),
+            ("PIDsLow".to_owned(), last(Status::Unknown, Some(1))),
+        ]);
+        assert_eq!(found, expected);
+    }
 }

@@ -60,10 +60,18 @@ pub(super) async fn answer<Body>(
             }
             None => busy(),
         },
-        Page::Ready => match responder.ready() {
-            Ok(()) => plain(StatusCode::OK, "ok"),
-            Err(why) => plain(StatusCode::SERVICE_UNAVAILABLE, why),
-        },
+        Page::Ready => {
+            let (code, text) = match responder.ready() {
+                Ok(()) => (StatusCode::OK, "ok".into()),
+                Err(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
+            };
+            let mut query = request.uri().query().unwrap_or_default().split(['&', '=']);
+            if query.any(|part| part == "verbose") {
+                plain(code, text.into_owned() + &responder.sinks())
+            } else {
+                plain(code, text)
+            }
+        }
         Page::Live => plain(StatusCode::OK, "ok"),
     })
 }

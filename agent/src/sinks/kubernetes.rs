@@ -302,12 +302,25 @@ impl Kubernetes {
 
     fn add(&mut self, revision: Revision, drafts: Vec<Draft>) {
         self.outbox.take(self.number, revision.position);
-        if drafts.is_empty() {
-            return self.delivered(&revision);
-        }
-        let position = revision.position;
+        let (position, id) = (revision.position, revision.id.clone());
         self.pending.insert(position, (revision, drafts.len()));
         self.drafts.extend(drafts);
+        self.finish(&id);
+    }
+
+    /// Counts the revisions of an incident as delivered, in their order: the last one has no Event
+    /// if it adds nothing, but after a restart, it alone has Events.
+    fn finish(&mut self, id: &str) {
+        let next = |pending: &BTreeMap<Position, (Revision, usize)>| {
+            let mut all = pending.iter();
+            all.find(|(_, (revision, _))| revision.id == id)
+                .and_then(|(position, (_, events))| (*events == 0).then_some(*position))
+        };
+        while let Some(position) = next(&self.pending)
+            && let Some((revision, _)) = self.pending.remove(&position)
+        {
+            self.delivered(&revision);
+        }
     }
 
     fn settle(&mut self, outcome: Outcome) {
@@ -322,15 +335,14 @@ impl Kubernetes {
             self.is_unsaved = true;
             return self.outbox.advance(self.number, Cursor::summarized);
         }
-        let Some((_, events)) = self.pending.get_mut(&outcome.position) else {
+        let Some((revision, events)) = self.pending.get_mut(&outcome.position) else {
             return;
         };
         *events = events.saturating_sub(1);
-        if *events == 0
-            && let Some((revision, _)) = self.pending.remove(&outcome.position)
-        {
+        if *events == 0 {
             counter.inc();
-            self.delivered(&revision);
+            let id = revision.id.clone();
+            self.finish(&id);
         }
     }
 
@@ -533,7 +545,9 @@ mod tests {
         let server = Scripted::new([accepted()].into_iter().chain([Reply::Silent]));
         let mut first = start(&server, Cursor::new(Position(0)), Position(0));
         first.record(&incident(1, 1, true), true);
-        first.record(&incident(2, 1, true), true);
+        first.record(&incident(2, 1, false), true);
+        // It adds nothing to the Event.
+        first.record(&incident(2, 2, true), true);
         pass().await;
         assert_eq!(server.lines().len(), 2);
         // It is killed. The API server has stored the second Event.
@@ -545,12 +559,13 @@ mod tests {
 
         let server = Scripted::new(replies);
         let mut second = start(&server, cursor, Position(1));
-        second.record(&incident(2, 1, true), false);
+        second.record(&incident(2, 1, false), false);
+        second.record(&incident(2, 2, true), false);
         second.record(&incident(3, 1, true), true);
         pass().await;
         let again = server.body(0)["metadata"]["name"].clone();
         assert_eq!(again, name);
         let cursor = second.end().await;
-        assert_eq!(cursor.position(), Position(3));
+        assert_eq!(cursor.position(), Position(4));
     }
 }

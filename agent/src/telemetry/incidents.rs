@@ -41,6 +41,14 @@ pub fn log(incident: &Incident) {
                 info!(end = verdict, certainty, %boot, message, %id, "the last boot ended");
             }
         }
+        Occurrence::Gap(gap) => {
+            let message = gap.words().message;
+            if gap.stopped {
+                info!(seconds = gap.seconds, message, %id, "no agent ran");
+            } else {
+                warn!(seconds = gap.seconds, message, %id, "the last agent was not stopped");
+            }
+        }
         Occurrence::Volume(trouble) => {
             info!(
                 pod,

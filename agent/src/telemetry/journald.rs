@@ -37,6 +37,7 @@ const fn message_id(facts: &JsonFacts) -> Option<&'static str> {
         JsonFacts::RefusedForks(_) => "ed8e4f871fe34356989dd0e7ad7321de",
         JsonFacts::Volume(_) => "0c76eebded134bd095f9db249a64bb86",
         JsonFacts::Boot(_) => "f320c904f34c46a1b8259044ee89864c",
+        JsonFacts::Gap(_) => "6d1f2c0be5a44e0f9a3c64a07f1be6d2",
         JsonFacts::Condition(_) => "82ceb694025c4252872cf55719db300e",
         // Only a sink that did not deliver incidents has one.
         JsonFacts::Summary(_) => return None,

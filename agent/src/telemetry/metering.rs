@@ -90,7 +90,7 @@ impl Metering {
     ) -> Self {
         let (ready_page, receiver) = watch::channel(ReadyPage {
             not_ready: Some("no signal has been evaluated yet"),
-            refused_configuration: None,
+            ..ReadyPage::default()
         });
         let missing = client.as_ref().map(Client::missing_credentials);
         let (server, requests) = Server::start(sites, receiver, lanes.all().into(), missing);
@@ -417,17 +417,19 @@ impl Metering {
         self.metrics.process.config_reloads.of([result]).inc();
     }
 
-    /// Returns true after all signals were evaluated once.
-    pub const fn is_evaluated(&self) -> bool {
-        self.evaluated
-    }
-
     pub fn history_counters(&self) -> HistoryCounters {
         HistoryCounters::new(&self.metrics.process)
     }
 
     pub fn sink_series(&self, sink: &'static str) -> SinkSeries {
         SinkSeries::new(&self.metrics.process, sink)
+    }
+
+    /// Sets the receivers that `/readyz?verbose` lists.
+    pub fn set_sinks(&self, sinks: impl Iterator<Item = &'static str>) {
+        let sinks = sinks.map(|sink| (sink, self.sink_series(sink)));
+        self.ready_page
+            .send_modify(|page| page.sinks = sinks.collect());
     }
 
     /// Records the reason why the configuration was refused, or the time of the last valid one.

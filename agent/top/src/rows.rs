@@ -262,9 +262,8 @@ pub fn incidents(view: &View, first: usize, width: usize) -> Pane {
         // Month, day and time of day, in UTC.
         let time = incident.time.get(5..19).unwrap_or_default();
         let time = time.replace('T', " ");
-        let reason = column(&incident.reason, 14);
         let object = column(&incident.object_name(), (width / 4).clamp(12, 40));
-        let text = format!("{time} {reason} {object} {}", incident.summary());
+        let text = format!("{time} {object} {}", incident.summary());
         pane.add(style, text);
     }
     pane

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use nodepulse_tests::hostile::footprint::Footprint;
+use nodepulse_tests::pod_kills::sinks::{Arrivals, Sinks, hide_the_journal};
 use nodepulse_tests::pod_kills::{Cluster, Way, stop, ways};
 use nodepulse_tests::provoke::Provoke;
 use serde_json::{Value, json};
@@ -34,15 +35,19 @@ struct Args {
     rest: u64,
 }
 
+/// Time in which sinks deliver the kill before.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// Time before the storm: the agent locks and releases memory ten seconds after its start, and its
 /// helper threads end after a minute.
 const SETTLE: Duration = Duration::from_secs(75);
 
 fn main() -> ExitCode {
+    let args = Args::parse();
+    hide_the_journal().expect("a directory for the journal's socket");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
-    let args = Args::parse();
     let measured = async {
         match args.storm {
             Some(kills) => storm(&args, kills).await,
@@ -64,15 +69,20 @@ fn main() -> ExitCode {
 async fn measure(args: &Args) -> Value {
     let provoke = Provoke::next_to_this_program().expect("the path of this program");
     let cluster = Cluster::with("bench", args.pods, provoke).await;
-    let agent = cluster.agent(&args.agent).await;
+    let sinks = Sinks::start().await.expect("receivers");
+    let arguments = sinks.arguments();
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    let agent = cluster.agent_of(&args.agent, &arguments).await;
     let (_, bare) = cluster
-        .kill_one_by_one(args.pods * usize::from(args.each))
+        .kill_one_by_one(args.pods * usize::from(args.each), PAUSE)
         .await;
     let details = cluster.kill_for_details(args.details).await;
     let mut ways = ways(&stop(agent).await);
     ways.truncate(args.pods * usize::from(args.each));
     let (asking, knowing) = ways.split_at(args.pods.min(ways.len()));
+    let arrivals: Vec<_> = sinks.arrivals(&cluster.api).into_iter().collect();
     json!({
+        "sinks": delays(&arrivals),
         "bare": figures(bare),
         "knowing": { "first": figures(firsts(knowing)), "whole": figures(wholes(knowing)) },
         "details": figures(details),
@@ -106,6 +116,23 @@ async fn storm(args: &Args, kills: usize) -> Value {
         "idle": idle,
         "storm": storm,
         "rest": rest,
+    })
+}
+
+/// Returns the delays since the kernel's timestamp.
+fn delays(all: &[(u64, Arrivals)]) -> Value {
+    let delays = |at: fn(&Arrivals) -> Option<u64>| {
+        let nanos = all
+            .iter()
+            .filter_map(|(began, one)| at(one)?.checked_sub(*began));
+        figures(nanos.map(Duration::from_nanos).collect())
+    };
+    json!({
+        "event": delays(|one| one.event),
+        "collector": delays(|one| one.first[0]),
+        "webhook": delays(|one| one.first[1]),
+        "settled": delays(|one| one.settled),
+        "journal": delays(|one| one.journal),
     })
 }
 

@@ -212,8 +212,8 @@ async fn positions(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String>
             Some(false),
             Some(CgroupId(pause_id)),
         ),
-        ("of the host", &[parent, container], None, None),
-        ("another user", &[users], None, None),
+        ("of the host", &[parent, container], Some(false), inside),
+        ("another user", &[users], Some(false), None),
     ];
     for (what, before, is_first, reference) in rows {
         provoke.run(&[before, &eat].concat())?;

@@ -23,6 +23,7 @@ use nodepulse_tests::host_root::MadeUpHost;
 use nodepulse_tests::node::{Kill, Limit, Node, in_memory};
 use nodepulse_tests::process::{Process, node_mode};
 use nodepulse_tests::provoke::cgroup::{CgroupTree, Pen};
+use nodepulse_tests::receiver::Receiver;
 use nodepulse_tests::view::{EVENTS, View};
 use nodepulse_tests::{SOON, eventually};
 use serde_json::Value;
@@ -69,6 +70,15 @@ fn is_harmless(event: &Value) -> String {
     safe(message);
     assert!(message.len() <= LONGEST, "{} bytes", message.len());
     message.to_owned()
+}
+
+fn all_safe(value: &Value) {
+    match value {
+        Value::String(text) => safe(text),
+        Value::Array(values) => values.iter().for_each(all_safe),
+        Value::Object(members) => members.values().for_each(all_safe),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -132,23 +142,25 @@ nodeStatusUpdateFrequency: 1s
 nodeStatusReportFrequency: 2s
 ";
 
-fn start(api: &ApiServer, dir: &Path) -> Process {
+fn start(api: &ApiServer, dir: &Path, further: &[&str]) -> Process {
     let config = dir.join("config.yaml");
     fs::write(&config, OFTEN).unwrap();
     let kubeconfig = api.node_kubeconfig(dir, "worker-1").display().to_string();
-    Process::start(node_mode(&[
-        "--config",
-        &config.display().to_string(),
-        "--kubeconfig",
-        &kubeconfig,
-    ]))
+    let config = config.display().to_string();
+    let files = ["--config", &config, "--kubeconfig", &kubeconfig];
+    Process::start(node_mode(&[&files[..], further].concat()))
 }
 
 #[tokio::test]
 async fn a_real_kill_in_a_cgroup_of_any_name_is_one_short_line() {
     let api = ApiServer::start().await;
     let dir = tempfile::tempdir().unwrap();
-    let agent = start(&api, dir.path());
+    let collector = Receiver::start(200, None).await.unwrap();
+    let webhook = Receiver::start(200, None).await.unwrap();
+    let receivers = [&collector, &webhook];
+    let [logs, events] = receivers.map(|one| format!("http://127.0.0.1:{}", one.port));
+    let sinks = ["--sinks-otlp-endpoint", &logs, "--sinks-webhooks", &events];
+    let agent = start(&api, dir.path(), &sinks);
     View::of(&api, "worker-1").settled(SOON).await;
     let mut tree = CgroupTree::new(&format!("nodepulse-hostile-{}", std::process::id())).unwrap();
     let refused = tree.add("new\nline").unwrap_err();
@@ -169,6 +181,19 @@ async fn a_real_kill_in_a_cgroup_of_any_name_is_one_short_line() {
             .wait_for_line(&format!("pid={pid} victim="), SOON)
             .await;
         assert!(line.contains("root:"), "{line}");
+    }
+    for receiver in receivers {
+        eventually("the last revision of each kill", || {
+            let settled = receiver.accepted().into_iter().filter(|one| one.is_settled);
+            let settled = settled.filter(|one| one.kind == "OOMKill").count();
+            (cgroups().len() <= settled).then_some(()).ok_or(settled)
+        })
+        .await;
+        for received in receiver.received() {
+            all_safe(&received.body);
+            let text = received.body.to_string();
+            assert!(text.contains(r"\\u{1b}[31m\\nroot:\\xff"), "{text}");
+        }
     }
     agent.terminate();
     for line in agent.ends(SOON).await.stderr {
@@ -195,7 +220,7 @@ async fn lease_and_status_go_on_under_a_fork_bomb_and_a_churn_of_cgroups() {
     const KILLS: u32 = 5;
     let api = ApiServer::start().await;
     let dir = tempfile::tempdir().unwrap();
-    let agent = start(&api, dir.path());
+    let agent = start(&api, dir.path(), &[]);
     let view = View::of(&api, "worker-1");
     view.settled(SOON).await;
     let name = format!("nodepulse-churn-{}", std::process::id());

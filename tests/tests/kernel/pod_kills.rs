@@ -3,6 +3,8 @@
 //!
 //! Runs as root.
 
+use std::time::Duration;
+
 use nodepulse_tests::SOON;
 use nodepulse_tests::pod_kills::{At, Cluster, Killed, is_detailed, stop, ways};
 use nodepulse_tests::process::{Process, program};
@@ -40,7 +42,7 @@ async fn assert_all_reported(cluster: &Cluster, agent: Process, killed: &[Killed
 #[tokio::test]
 async fn a_hundred_kills_in_twenty_pods_name_the_right_container_and_limit() {
     let (cluster, agent) = cluster("pods", 20).await;
-    let (killed, _) = cluster.kill_one_by_one(100).await;
+    let (killed, _) = cluster.kill_one_by_one(100, Duration::ZERO).await;
     for (pid, pod) in killed {
         let (pod, at) = &cluster.pods[pod];
         let naming = victim(pid);
@@ -154,7 +156,7 @@ async fn containers_that_crash_at_once_and_in_an_outage_are_called_by_their_name
     let cluster = Cluster::with("named", 20, provoke()).await;
     let root = cluster.with_links_only();
     let agent = cluster.agent_at(&program(), &root).await;
-    let (killed, _) = cluster.kill_one_by_one(20).await;
+    let (killed, _) = cluster.kill_one_by_one(20, Duration::ZERO).await;
     assert_named(&cluster, &killed).await;
     stop(agent).await;
 
@@ -176,7 +178,7 @@ async fn containers_that_crash_at_once_and_in_an_outage_are_called_by_their_name
 /// `tier`.
 async fn storm_stop_restart(tier: &str, kills: usize) {
     let cluster = Cluster::with(&format!("still-{tier}"), 6, provoke()).await;
-    let agent = cluster.agent_of(&program(), tier).await;
+    let agent = cluster.agent_of(&program(), &["--kernel-tier", tier]).await;
     cluster.kill(6).await;
     cluster.all_reported("a few").await;
     cluster.saved(6).await;
@@ -191,11 +193,11 @@ async fn storm_stop_restart(tier: &str, kills: usize) {
     agent.ends(SOON).await;
     cluster.kill(12).await;
 
-    let agent = cluster.agent_of(&program(), tier).await;
+    let agent = cluster.agent_of(&program(), &["--kernel-tier", tier]).await;
     cluster.all_reported("killed and started again").await;
     cluster.kill(60).await;
     stop(agent).await;
-    let agent = cluster.agent_of(&program(), tier).await;
+    let agent = cluster.agent_of(&program(), &["--kernel-tier", tier]).await;
     cluster.all_reported("stopped and started again").await;
     stop(agent).await;
     cluster.all_reported("at the end").await;

@@ -9,7 +9,7 @@ use std::path::Path;
 use nodepulse_tests::api_server::ApiServer;
 use nodepulse_tests::process::{Process, node_mode};
 use nodepulse_tests::provoke::cgroup::CgroupTree;
-use nodepulse_tests::receiver::Receiver;
+use nodepulse_tests::receiver::{AWAY, Receiver};
 use nodepulse_tests::{SOON, eventually};
 use serde_json::Value;
 
@@ -51,9 +51,10 @@ async fn agent(
 /// Returns the kills of all incidents that the receiver has accepted.
 fn kills(receiver: &Receiver) -> u64 {
     let mut latest = BTreeMap::new();
-    for (id, revision, kills) in receiver.accepted() {
-        let known = latest.entry(id).or_insert((revision, kills));
-        *known = (*known).max((revision, kills));
+    for incident in receiver.accepted() {
+        let now = (incident.revision, incident.kills);
+        let known = latest.entry(incident.id).or_insert(now);
+        *known = (*known).max(now);
     }
     latest.values().map(|(_, kills)| kills).sum()
 }
@@ -95,7 +96,7 @@ async fn each_receiver_gets_every_kill_although_it_was_away_and_the_agent_was_ki
     let mut expected = 0;
     let parts = [
         (false, [503, 200]),
-        (true, [200, 503]),
+        (true, [200, AWAY]),
         (false, [503, 503]),
         (true, [200, 200]),
     ];

@@ -1,11 +1,14 @@
 //! The history of incidents without an API server, and `nodepulse history`.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use nodepulse_core::checked_line;
 use nodepulse_linux::store::Reader;
+use nodepulse_tests::api_server::ApiServer;
 use nodepulse_tests::http1::get;
+use nodepulse_tests::made_up;
 use nodepulse_tests::process::{Output, Process};
 use nodepulse_tests::{SOON, eventually};
 use serde_json::{Value, json};
@@ -73,13 +76,14 @@ async fn a_condition_that_changes_is_in_the_history_and_is_followed() {
     agent.hang_up();
     let ended = recorded(&directory, "False").await;
     assert_ne!(change["id"], ended["id"]);
+    assert_eq!(ended["facts"]["ended"], change["id"]);
 
     let metrics = get(&agent.address().await, "/metrics").await.unwrap();
     let counted = metrics.body.lines().find(|line| {
         line.starts_with("nodepulse_history_revisions_total") && line.contains("recorded")
     });
     assert!(
-        counted.is_some_and(|line| line.ends_with(" 2")),
+        counted.is_some_and(|line| line.ends_with(" 3")),
         "{counted:?}"
     );
 
@@ -151,4 +155,60 @@ async fn what_cannot_be_printed_is_one_line_with_the_cure() {
         assert_eq!(flags.code, Some(code), "{}", flags.stderr);
         assert!(flags.stderr.contains(words), "{words}: {}", flags.stderr);
     }
+}
+
+/// Disks outlive a boot, so what is True on the Node is True here until it is sampled.
+#[tokio::test]
+async fn a_problem_that_the_stored_node_still_has_does_not_end_and_begin_at_a_start() {
+    let (api, dir) = (ApiServer::start().await, tempdir().unwrap());
+    let mut node = made_up::node("worker-1");
+    let time = "2026-01-01T00:00:00Z";
+    let stored = json!({
+        "type": "DiskSpaceLow", "status": "True", "reason": "LowSpace", "message": "m",
+        "lastHeartbeatTime": time, "lastTransitionTime": time,
+    });
+    let conditions = node["status"]["conditions"].as_array_mut().unwrap();
+    conditions.push(stored);
+    api.put_object(node);
+    let directory = dir.path().join("history");
+    fs::create_dir(&directory).unwrap();
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).unwrap();
+    let id = "00000000-0000-0000-0000-000000000007-5";
+    let began = json!({
+        "position": 1, "apiVersion": "nodepulse.dev/incident/v1",
+        "id": id, "revision": 1, "settled": true, "time": time, "object": {},
+        "reason": "ConditionChanged", "message": "", "kind": "Condition",
+        "facts": {"type": "DiskSpaceLow", "status": "True", "reason": "LowSpace", "message": ""},
+    });
+    let line = checked_line::line(&began).unwrap();
+    fs::write(directory.join("incidents-0000000001.jsonl"), line).unwrap();
+    let config = dir.path().join("config.yaml");
+    let text = "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\n\
+                evictionHard: {nodefs.available: 1Mi}\n\
+                evictionPressureTransitionPeriod: 1s\n";
+    fs::write(&config, text).unwrap();
+    let (config, kept) = (
+        config.display().to_string(),
+        directory.display().to_string(),
+    );
+    let kubeconfig = api.admin_kubeconfig(dir.path()).display().to_string();
+    let agent = Process::start([
+        "run",
+        "--mode=companion",
+        "--node-name=worker-1",
+        "--kernel-tier=files",
+        "--kubeconfig",
+        &kubeconfig,
+        "--config",
+        &config,
+        "--history-directory",
+        &kept,
+    ]);
+    let ended = recorded(&directory, "False").await;
+    assert_eq!(ended["facts"]["ended"], id);
+    agent.terminate();
+    assert_eq!(agent.ends(SOON).await.code, Some(0));
+    let lines = Reader::new(directory).next_lines().unwrap();
+    let changes = lines.iter().filter(|line| line.contains("DiskSpaceLow"));
+    assert_eq!(changes.count(), 2, "{lines:#?}");
 }

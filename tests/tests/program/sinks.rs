@@ -15,16 +15,18 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 use super::text;
 
-/// An agent whose memory threshold changes its condition.
+/// An agent whose threshold changes its condition.
 struct Node {
     dir: TempDir,
     sinks: String,
+    signal: &'static str,
 }
 
 impl Node {
     fn new(sinks: String) -> Self {
         let dir = tempdir().unwrap();
-        Self { dir, sinks }
+        let signal = "nodefs.available";
+        Self { dir, sinks, signal }
     }
 
     fn path(&self, name: &str) -> String {
@@ -32,18 +34,18 @@ impl Node {
     }
 
     /// Sets the threshold.
-    fn set_memory(&self, memory: &str) {
+    fn set_threshold(&self, threshold: &str) {
         let text = format!(
             "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\n\
-             evictionHard: {{memory.available: {memory}, pid.available: \"5\"}}\n\
+             evictionHard: {{{}: {threshold}, pid.available: \"5\"}}\n\
              evictionPressureTransitionPeriod: 1s\nsinks: {}\n",
-            self.sinks
+            self.signal, self.sinks
         );
         fs::write(self.path("config.yaml"), text).unwrap();
     }
 
     async fn start(&self) -> Process {
-        self.set_memory("1Mi");
+        self.set_threshold("1Mi");
         let (file, history) = (self.path("config.yaml"), self.path("history"));
         let flags = ["--config", &file, "--history-directory", &history];
         let run = ["run", "--mode", "companion", "--kernel-tier", "files"];
@@ -53,9 +55,9 @@ impl Node {
         agent
     }
 
-    /// Makes `MemoryLow` True, and waits until the receiver was asked so many times.
+    /// Makes its condition True, and waits until the receiver was asked so many times.
     async fn change(&self, agent: &Process, receiver: &Receiver, requests: usize) {
-        self.set_memory("99%");
+        self.set_threshold("99%");
         agent.hang_up();
         asked(receiver, requests).await;
     }
@@ -86,14 +88,23 @@ async fn a_collector_and_a_webhook_get_an_incident_in_their_forms() {
     let headers = tempdir().unwrap();
     let file = text(&headers.path().join("headers"));
     private(&file, "Authorization: Bearer secret\n\nX-Site: a b\n");
-    let node = Node::new(format!(
+    let mut node = Node::new(format!(
         "{{otlp: {{endpoint: \"http://127.0.0.1:{}\"}}, \
            webhooks: [{{url: \"http://127.0.0.1:{}/hook?a=b\", headersFile: {file}}}]}}",
         collector.port, webhook.port
     ));
+    node.signal = "memory.available";
     let agent = node.start().await;
-    node.change(&agent, &webhook, 1).await;
-    asked(&collector, 1).await;
+    // The second revision has the largest users.
+    node.change(&agent, &webhook, 2).await;
+    eventually("the collector has both", || {
+        let accepted = collector.accepted().len();
+        (accepted == 2).then_some(()).ok_or(accepted)
+    })
+    .await;
+    let details = |at: usize| webhook.received()[at].body["data"]["facts"]["details"].clone();
+    assert!(details(0).is_null());
+    assert!(details(1).as_str().unwrap().starts_with("largest "));
     let got = &webhook.received()[0];
     assert_eq!(got.path, "/hook");
     assert_eq!(got.headers["authorization"], "Bearer secret");
@@ -122,7 +133,7 @@ async fn a_collector_and_a_webhook_get_an_incident_in_their_forms() {
     for series in ["sink_delivered_total", "sink_lag"] {
         let found = metrics.body.lines().filter(|line| line.contains(series));
         let found: Vec<_> = found.filter(|line| !line.starts_with('#')).collect();
-        let end = if series == "sink_lag" { " 0" } else { " 1" };
+        let end = if series == "sink_lag" { " 0" } else { " 2" };
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found.iter().all(|line| line.ends_with(end)), "{found:?}");
     }
@@ -150,6 +161,11 @@ async fn what_a_receiver_did_not_accept_is_delivered_by_the_next_agent_and_only_
     assert!(logged.contains("503 Service Unavailable"), "{logged}");
     asked(&other, 1).await;
     let metrics = get(&agent.address().await, "/metrics").await.unwrap().body;
+    let ready = get(&agent.address().await, "/readyz?verbose")
+        .await
+        .unwrap();
+    let expected = "ok\n[-]sink/webhook failing, 1 wait\n[+]sink/webhook-2 ok";
+    assert_eq!(ready.body, expected);
     let mut failing = metrics
         .lines()
         .filter(|line| line.starts_with("nodepulse_sink_failing"));
@@ -159,10 +175,13 @@ async fn what_a_receiver_did_not_accept_is_delivered_by_the_next_agent_and_only_
     let tried = webhook.received();
     webhook.set_status(200);
     let agent = node.start().await;
-    asked(&webhook, tried.len() + 1).await;
+    // The problem was over when this agent started.
+    asked(&webhook, tried.len() + 2).await;
     end(agent).await;
     let accepted = webhook.accepted();
-    assert_eq!(webhook.received().last().unwrap().body, tried[0].body);
+    let [again, ended] = [0, 1].map(|at| webhook.received()[tried.len() + at].body.clone());
+    assert_eq!(again, tried[0].body);
+    assert_eq!(ended["data"]["facts"]["ended"], again["incident"]);
     let agent = node.start().await;
     node.change(&agent, &webhook, tried.len() + accepted.len() + 1)
         .await;
@@ -182,7 +201,7 @@ async fn a_batch_that_a_collector_refuses_is_sent_one_by_one_and_ends_there() {
     let node = Node::new(format!("{{otlp: {{endpoint: \"{endpoint}\"}}}}"));
     let agent = node.start().await;
     node.change(&agent, &collector, 1).await;
-    node.set_memory("1Mi");
+    node.set_threshold("1Mi");
     agent.hang_up();
     agent.wait_for_line("from=True to=False", SOON).await;
     let records = |body: &serde_json::Value| {
@@ -288,7 +307,7 @@ async fn a_receiver_that_is_not_configured_safely_is_refused_with_the_cure() {
     ];
     for (sinks, words) in rows {
         let node = Node::new(sinks);
-        node.set_memory("1Mi");
+        node.set_threshold("1Mi");
         let (file, history) = (node.path("config.yaml"), node.path("history"));
         let environment = [("NODEPULSE_SERVE_ADDRESS", "off")];
         let flags = ["--config", &file, "--history-directory", &history];

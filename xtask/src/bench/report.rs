@@ -207,7 +207,7 @@ mod tests {
         let after: Vec<Request> = after.collect();
         let before: Vec<_> = (1..=connections).map(|n| request(Other, n)).collect();
         let during = Duration::from_secs(300);
-        Figures::between(&RUNS[2], samples, during, (&before, &after), 1_048_576)
+        Figures::between(&RUNS[3], samples, during, (&before, &after), 1_048_576)
     }
 
     #[test]

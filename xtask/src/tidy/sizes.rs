@@ -20,13 +20,13 @@ const UNBREAKABLE: &[&str] = &["://", "//! |", "/// |", "─"];
 
 /// Lines of product code below a path, without unit tests, and at most how many there may be.
 const LIMITS: &[(&str, usize)] = &[
-    ("agent", 78_200),
+    ("agent", 78_800),
     ("agent/simulate/", 2_560),
     ("agent/top/", 900),
     ("xtask/", 8_500),
 ];
 /// Lines of all tests.
-const TESTS_MAX: usize = 87_500;
+const TESTS_MAX: usize = 88_300;
 
 /// The lines of each crate, for people.
 pub fn table(sources: &[Source]) -> String {

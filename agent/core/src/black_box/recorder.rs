@@ -16,8 +16,10 @@ use crate::reading::StallOf;
 const INTERVAL: Duration = Duration::from_secs(5);
 /// The longest time until a record is on the disk.
 const CALM: Duration = Duration::from_mins(1);
-/// The same while a threshold is near.
+/// The greatest age of the newest record on the disk while a threshold is near.
 const NEAR: Duration = Duration::from_secs(10);
+/// Time for a sample and a write.
+const WRITE: Duration = Duration::from_secs(1);
 
 /// Records to be written, with their offsets in the ring.
 pub type Batch = Vec<(u64, [u8; super::RECORD])>;
@@ -29,6 +31,8 @@ pub struct Observed<'a> {
     pub policy: &'a Policy,
     pub stalls: &'a [StallReading],
     pub disks: &'a Disks,
+    /// When the next samples are due.
+    pub next: BootNanos,
 }
 
 /// The records since the last batch, and what was observed since the last record.
@@ -41,6 +45,8 @@ pub struct Recorder {
     is_near: bool,
     is_shutting_down: bool,
     recorded: BootNanos,
+    /// The time of the newest record that was taken.
+    taken: BootNanos,
     /// At most as many as the ring has. Beyond that, the oldest are dropped.
     pending: Batch,
     /// `None`: at once.
@@ -58,6 +64,7 @@ impl Recorder {
             is_near: false,
             is_shutting_down: false,
             recorded: BootNanos(0),
+            taken: BootNanos(0),
             pending: Batch::new(),
             due: None,
         }
@@ -99,8 +106,14 @@ impl Recorder {
                 self.readings.add_disk(UnhealthyDisk { name, health });
             }
         }
-        if INTERVAL <= now.boot.since(self.recorded) {
+        // With the next samples, it would be too late.
+        let too_late = self.taken.plus(NEAR) < observed.next.plus(WRITE);
+        let must = self.is_near && too_late && self.due.is_some();
+        if must || INTERVAL <= now.boot.since(self.recorded) {
             self.record(now, false);
+        }
+        if must {
+            self.due = None;
         }
     }
 
@@ -131,9 +144,9 @@ impl Recorder {
 
     /// Returns all that remains, with the mark of an agent that stopped in order, and, if this was
     /// because the machine shuts down, with that of a shutdown.
-    pub fn stop(mut self, is_shutdown: bool, now: Now) -> Batch {
-        self.is_shutting_down |= is_shutdown;
-        self.record(now, true);
+    pub fn stop(mut self, marks: Marks, now: Now) -> Batch {
+        self.is_shutting_down |= marks.shutdown;
+        self.record(now, marks.agent_stopped);
         self.pending
     }
 
@@ -144,9 +157,9 @@ impl Recorder {
 
     pub fn take(&mut self, now: Now) -> Batch {
         // The first batch of a start has next to nothing, and a boot can end within a minute.
-        let is_soon = self.is_near || self.due.is_none();
-        let limit = if is_soon { NEAR } else { CALM };
+        let limit = if self.due.is_none() { NEAR } else { CALM };
         self.is_near = false;
+        self.taken = self.recorded;
         self.due = Some(now.boot.plus(limit));
         std::mem::take(&mut self.pending)
     }
@@ -170,10 +183,6 @@ impl Recorder {
         self.pending.push((offset(self.number), record.encode()));
         self.number = self.number.saturating_add(1);
         self.recorded = now.boot;
-        if self.is_near {
-            let soon = now.boot.plus(NEAR);
-            self.due = self.due.map(|due| due.min(soon));
-        }
     }
 }
 

@@ -210,8 +210,13 @@ fn a_ring_is_read_whatever_a_power_cut_left_of_it() {
     }
 }
 
-/// Observes available memory, of 1000 with a threshold of 100.
+/// Observes available memory, of 1000 with a threshold of 100. The next samples are due two seconds
+/// later.
 fn observe(recorder: &mut Recorder, seconds: u64, available: i64, stall: f32) {
+    observe_at(recorder, boot(seconds), boot(seconds + 2), available, stall);
+}
+
+fn observe_at(recorder: &mut Recorder, at: BootNanos, next: BootNanos, available: i64, stall: f32) {
     let policy = Policy {
         thresholds: vec![
             Threshold::parse("memory.available", "100")
@@ -234,15 +239,17 @@ fn observe(recorder: &mut Recorder, seconds: u64, available: i64, stall: f32) {
         stall: Stall::NODE_MEMORY,
         pressure: Pressure::Normal,
         threshold: 15.0,
-        last: Some((read, boot(seconds))),
+        last: Some((read, at)),
     };
     let observed = Observed {
         samples: &[sample],
         policy: &policy,
         stalls: &[stall],
         disks: &Disks::default(),
+        next,
     };
-    recorder.observe(&observed, now(seconds));
+    let now = Now { boot: at, ..now(0) };
+    recorder.observe(&observed, now);
 }
 
 fn taken(recorder: &mut Recorder, seconds: u64) -> Vec<Record> {
@@ -301,11 +308,48 @@ fn records_are_written_once_a_minute_and_every_ten_seconds_near_a_threshold() {
     let apart = all
         .windows(2)
         .map(|two| two[1].at.boot.since(two[0].at.boot));
-    assert!(apart.min().unwrap() >= Duration::from_secs(5));
+    // A batch ends with a record, in which everything before it is.
+    let early = apart.filter(|apart| *apart < Duration::from_secs(5));
+    assert!(early.count() <= written.len());
     let lowest = all
         .iter()
         .map(|record| record.readings.signals["memory.available"].lowest);
     assert_eq!(lowest.min(), Some(190));
+}
+
+#[test]
+fn near_a_threshold_the_newest_record_on_the_disk_is_never_older_than_ten_seconds() {
+    const MILLI: u64 = 1_000_000;
+    // The milliseconds between samples, in turn; the greatest age, and the least time between two
+    // writes.
+    let rows: [(&[u64], u64, u64); 6] = [
+        (&[250], 10_000, 8_500),
+        (&[1_000], 10_000, 8_000),
+        (&[2_000], 10_000, 7_000),
+        (&[3_700, 250, 9_000, 1_300], 10_000, 4_000),
+        (&[5_000], 10_000, 5_000),
+        // There is no record between two samples.
+        (&[10_000], 10_000, 10_000),
+    ];
+    for (waits, oldest, apart) in rows {
+        let mut recorder = Recorder::new(record(1, 0).origin, 1);
+        let (mut at, mut on_disk, mut writes) = (boot(100), boot(100), 0);
+        for wait in waits.iter().cycle().take(400) {
+            let next = at.plus(Duration::from_millis(*wait));
+            observe_at(&mut recorder, at, next, 190, 0.0);
+            let now = Now { boot: at, ..now(0) };
+            if recorder.is_due(now) {
+                let (_, newest) = recorder.take(now).pop().unwrap();
+                on_disk = Record::decode(&newest).unwrap().at.boot;
+                writes += 1;
+            }
+            at = next;
+            let age = at.since(on_disk).as_millis();
+            assert!(age <= u128::from(oldest), "{waits:?}: {age} ms");
+        }
+        let most = (at.0 / MILLI - 100_000) / apart + 2;
+        assert!(writes <= most, "{waits:?}: {writes} of {most}");
+    }
 }
 
 #[test]
@@ -317,12 +361,14 @@ fn an_announced_shutdown_is_written_at_once_until_it_is_cancelled() {
     assert!(taken(&mut recorder, 101)[0].marks.shutdown);
     recorder.shut_down(false, now(102));
     assert_eq!(taken(&mut recorder, 102)[0].marks, Marks::default());
-    for is_shutdown in [false, true] {
+    for (shutdown, agent_stopped) in [(false, true), (true, true), (false, false)] {
+        let marks = Marks {
+            shutdown,
+            agent_stopped,
+        };
         let recorder = Recorder::new(record(1, 0).origin, 1);
-        let (_, last) = recorder.stop(is_shutdown, now(103)).pop().unwrap();
-        let marks = Record::decode(&last).unwrap().marks;
-        assert!(marks.agent_stopped);
-        assert_eq!(marks.shutdown, is_shutdown);
+        let (_, last) = recorder.stop(marks, now(103)).pop().unwrap();
+        assert_eq!(Record::decode(&last).unwrap().marks, marks);
     }
 }
 
@@ -336,4 +382,81 @@ fn while_the_disk_hangs_the_newest_records_wait() {
     assert_eq!(batch.len(), 256);
     let (_, last) = batch.last().unwrap();
     assert_eq!(Record::decode(last).unwrap().number, 2_000);
+}
+
+#[test]
+fn a_gap_is_found_unless_the_agent_was_stopped_and_started_again_at_once() {
+    let (stopped, running) = (marked(false, true), marked(false, false));
+    // The last record is of 1,000 seconds after the boot.
+    let rows = [
+        (&stopped, (HERE, LAST), 1_059, None, "an upgrade"),
+        (
+            &stopped,
+            (HERE, LAST),
+            1_060,
+            Some((true, 60)),
+            "it was off",
+        ),
+        (
+            &running,
+            (HERE, LAST),
+            1_003,
+            Some((false, 3)),
+            "it was killed",
+        ),
+        (&running, (HERE, LAST), 1_000, Some((false, 1)), "just now"),
+        (&running, (HERE, THIS), 1_003, None, "in the last boot"),
+        (
+            &running,
+            (HERE + 1, LAST),
+            1_003,
+            None,
+            "on another machine",
+        ),
+    ];
+    for (last, of, seconds, expected, why) in rows {
+        let records = [record(199, 990), last.clone()];
+        assert_eq!(
+            gap(&records, of, LastAgent::default(), seconds),
+            expected,
+            "{why}"
+        );
+    }
+    assert_eq!(gap(&[], (HERE, LAST), LastAgent::default(), 1_000), None);
+}
+
+#[test]
+fn an_agent_that_wrote_no_records_and_one_that_fails_again_and_again_have_no_gap() {
+    let wall = |seconds: u64| Some(now(10_000 + seconds).wall);
+    let rows = [
+        (
+            wall(1_120),
+            None,
+            true,
+            "the state may be a bit newer than the record",
+        ),
+        (wall(1_121), None, false, "an agent ran without a black box"),
+        (wall(900), None, true, "the state was not written again"),
+        (None, wall(1_401), false, "the last gap ended 599 s ago"),
+        (None, wall(1_400), true, "the last gap ended 600 s ago"),
+        (None, wall(2_500), true, "the clock was set back"),
+    ];
+    for (saved, last, expected, why) in rows {
+        let last_agent = LastAgent { saved, gap: last };
+        let found = gap(&[marked(false, true)], (HERE, LAST), last_agent, 2_000);
+        assert_eq!(found.is_some(), expected, "{why}");
+    }
+}
+
+fn gap(
+    records: &[Record],
+    of: (u64, BootId),
+    last: LastAgent,
+    seconds: u64,
+) -> Option<(bool, u64)> {
+    let found = AgentGap::find(records, of, last, at(seconds, 10_000 + seconds))?;
+    match found.occurrence {
+        Occurrence::Gap(gap) => Some((gap.stopped, gap.seconds)),
+        other => panic!("{other:?}"),
+    }
 }

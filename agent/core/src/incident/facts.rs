@@ -1,11 +1,11 @@
 //! An incident: what happened, to whom, and what was found out about it.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
 use super::IncidentId;
-use crate::black_box::BootEnd;
+use crate::black_box::{AgentGap, BootEnd};
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::kube_event::{
     ContainerLabel, Finding, KillDetails, Kills, RefusedForks, ReportedKills, UnidentifiedKills,
@@ -65,6 +65,8 @@ pub enum Occurrence {
     Condition(ConditionChange),
     /// The first start after a boot: how the last one ended.
     Boot(Box<BootEnd>),
+    /// No agent ran for a time.
+    Gap(AgentGap),
 }
 
 /// Groups kills by their causes, in order.
@@ -128,6 +130,14 @@ impl Occurred {
         }
     }
 
+    pub fn gap(gap: AgentGap, length: Duration, now: Now) -> Self {
+        let begin = now.wall.checked_sub(length).unwrap_or(now.wall);
+        Self {
+            until: now.wall,
+            ..Self::of_node(Occurrence::Gap(gap), begin)
+        }
+    }
+
     fn of_node(occurrence: Occurrence, at: SystemTime) -> Self {
         Self {
             pod: None,
@@ -160,7 +170,8 @@ impl Occurred {
             | Occurrence::RefusedForks(_)
             | Occurrence::Volume(_)
             | Occurrence::Condition(_)
-            | Occurrence::Boot(_) => None,
+            | Occurrence::Boot(_)
+            | Occurrence::Gap(_) => None,
         }
     }
 
@@ -172,7 +183,8 @@ impl Occurred {
             | Occurrence::RefusedForks(_)
             | Occurrence::Volume(_)
             | Occurrence::Condition(_)
-            | Occurrence::Boot(_) => None,
+            | Occurrence::Boot(_)
+            | Occurrence::Gap(_) => None,
         }
     }
 
@@ -184,7 +196,8 @@ impl Occurred {
             Occurrence::RefusedForks(_)
             | Occurrence::Volume(_)
             | Occurrence::Condition(_)
-            | Occurrence::Boot(_) => 0,
+            | Occurrence::Boot(_)
+            | Occurrence::Gap(_) => 0,
         }
     }
 

@@ -1,4 +1,5 @@
 //! The JSON form of incidents, for other programs: `docs/incidents.md`.
+// tidy: long: one type for each kind
 
 use std::fmt::Write as _;
 use std::time::SystemTime;
@@ -6,11 +7,13 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use super::{Incident, Occurrence};
-use crate::black_box::{BootEnd, UNCLEAN_REBOOT};
+use crate::black_box::{AgentGap, BootEnd, UNCLEAN_REBOOT};
 use crate::escape::escape;
 use crate::kill_annotation::{MemoryUser, OomKill};
 use crate::kube_event::{Finding, KillPlace, Kills, Period, RefusedForks};
+use crate::node_status::{Status, ledger};
 use crate::pods::{Owner, PodId};
+use crate::pressure::io_wait::USED_MOST;
 use crate::units::Bytes;
 
 /// The version of the form. Members are added without a new version; none is removed, and none
@@ -36,10 +39,10 @@ pub struct JsonIncident {
     /// No revision follows.
     pub settled: bool,
     /// The time of the first fact, in RFC 3339 with microseconds. For the kind `Boot`, that of the
-    /// last record of the boot that ended.
+    /// last record of the boot that ended, and for `Gap` that of the last record of the agent.
     pub time: String,
     /// The time of the last process that was killed, if that is later. For the kind `Boot`, that of
-    /// the boot.
+    /// the boot, and for `Gap` that of the next start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
     /// What it happened to. Empty: the node.
@@ -110,6 +113,8 @@ pub enum JsonFacts {
     Summary(JsonSummary),
     /// The machine has booted: how the last boot ended.
     Boot(Box<BootEnd>),
+    /// No agent ran for a time, within one boot. Its kills are reported by number.
+    Gap(AgentGap),
 }
 
 /// OOM kills with one cause.
@@ -201,6 +206,12 @@ pub struct JsonCondition {
     pub status: String,
     pub reason: String,
     pub message: String,
+    /// Numbers and causes, such as the units with the most tasks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<String>,
+    /// The incident with which the problem began that is over now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -223,14 +234,19 @@ impl JsonIncident {
             JsonFacts::Condition(_) => "Condition",
             JsonFacts::Summary(_) => "Summary",
             JsonFacts::Boot(_) => "Boot",
+            JsonFacts::Gap(_) => "Gap",
         })
     }
 
     /// Returns true if something ended or is as it should be.
     pub fn is_improvement(&self) -> bool {
         match &self.facts {
-            Some(JsonFacts::Condition(change)) => change.status != "True",
+            Some(JsonFacts::Condition(change)) => {
+                let status = Status::parse(&change.status);
+                status.and_then(|status| ledger::is_problem(&change.type_, status)) != Some(true)
+            }
             Some(JsonFacts::Boot(_)) => self.reason != UNCLEAN_REBOOT,
+            Some(JsonFacts::Gap(gap)) => gap.stopped,
             _ => false,
         }
     }
@@ -311,14 +327,21 @@ impl JsonIncident {
                 )
             }
             Some(JsonFacts::Condition(change)) => {
-                format!("{} is {}: {}", change.type_, change.status, change.message)
+                let details = change.details.as_deref().unwrap_or_default();
+                let users = details
+                    .split("; ")
+                    .filter(|part| part.starts_with(USED_MOST))
+                    .take(1);
+                let message = [change.message.as_str()].into_iter().chain(users);
+                let message = message.collect::<Vec<_>>().join("; ");
+                format!("{} is {}: {message}", change.type_, change.status)
             }
             Some(JsonFacts::Boot(boot)) => {
                 let (end, certainty) = (boot.end.as_str(), boot.certainty.as_str());
                 let first = boot.evidence.first().map_or("", String::as_str);
                 format!("last boot: {end} ({certainty}): {first}")
             }
-            Some(JsonFacts::Summary(_)) | None => self.message.clone(),
+            Some(JsonFacts::Gap(_) | JsonFacts::Summary(_)) | None => self.message.clone(),
         };
         container + &what
     }
@@ -338,7 +361,7 @@ impl JsonKill {
         };
         let kill = &self.kill;
         let pid = self.victims.first().map(|victim| victim.pid);
-        let mut text = kill.victim.clone();
+        let mut text = format!("OOM kill of {}", kill.victim);
         // Writing to a String cannot fail.
         if let Some(pid) = pid {
             let _written = write!(text, " ({pid}");
@@ -384,7 +407,8 @@ fn object(incident: &Incident) -> JsonObject {
         Occurrence::Kills(_)
         | Occurrence::Volume(_)
         | Occurrence::Condition(_)
-        | Occurrence::Boot(_) => None,
+        | Occurrence::Boot(_)
+        | Occurrence::Gap(_) => None,
         Occurrence::RefusedForks(refused) => Some(&refused.cgroup),
         Occurrence::UnidentifiedKills(counted) => match &counted.place {
             KillPlace::Cgroup(path) => Some(path),
@@ -432,8 +456,11 @@ fn facts(incident: &Incident) -> Option<JsonFacts> {
             status: change.status.as_str().to_owned(),
             reason: change.reason.clone(),
             message: change.message.clone(),
+            details: change.details.clone(),
+            ended: change.ended.map(|id| id.to_string()),
         }),
         Occurrence::Boot(end) => JsonFacts::Boot(end.clone()),
+        Occurrence::Gap(gap) => JsonFacts::Gap(*gap),
     })
 }
 
@@ -604,9 +631,28 @@ mod tests {
             status: Status::True,
             reason: "MemoryBelowThreshold".to_owned(),
             message: "memory is low".to_owned(),
+            details: Some("largest users".to_owned()),
+            ended: Some(kill().id),
         };
+        let slow = ConditionChange {
+            type_: "DiskIOPressure".to_owned(),
+            reason: "SlowDisk".to_owned(),
+            message: "slow disk: sda".to_owned(),
+            details: Some(
+                "5 of 6 requests took over 1s; used most by a.service (1 MB/s written), b.service \
+                      (4 kB/s read); waiting most: b.service (70% of the time)"
+                    .to_owned(),
+            ),
+            ..change.clone()
+        };
+        let slow = incident(Occurred::condition(slow, now(9)));
         let condition = incident(Occurred::condition(change, now(9)));
         let boot = incident(crate::black_box::tests::panic());
+        let gap = AgentGap {
+            stopped: false,
+            seconds: 9,
+        };
+        let gap = incident(Occurred::gap(gap, Duration::from_secs(9), now(10)));
         vec![
             kill(),
             forks,
@@ -615,7 +661,9 @@ mod tests {
             service,
             imitation,
             condition,
+            slow,
             boot,
+            gap,
         ]
     }
 
@@ -676,15 +724,35 @@ mod tests {
         let rows: Vec<(&str, &str)> = rows.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
         #[rustfmt::skip]
         assert_eq!(rows, [
-            ("shop/web-0", "web: java\\n (7, 64.0Mi) and 1 more at the limit of the container, 64.0Mi"),
+            ("shop/web-0", "web: OOM kill of java\\n (7, 64.0Mi) and 1 more at the limit of the container, 64.0Mi"),
             ("shop/web-0", "web: 2 forks refused, limit 64 tasks"),
             ("a.service", "3 OOM kills, victims unknown"),
             ("node", "volume a\\nb on sdb: slow"),
-            ("a\\u{1b}.service", "p9 (9) at the limit of user-7.slice"),
-            ("user@7.service/sshd.service", "p9 (9) at the limit of sshd.service of user 7"),
+            ("a\\u{1b}.service", "OOM kill of p9 (9) at the limit of user-7.slice"),
+            ("user@7.service/sshd.service", "OOM kill of p9 (9) at the limit of sshd.service of user 7"),
             ("node", "MemoryLow is True: memory is low"),
+            ("node", "DiskIOPressure is True: slow disk: sda; used most by a.service (1 MB/s written), b.service (4 kB/s read)"),
             ("node", "last boot: KernelPanic (certain): dmesg.txt: Kernel panic - not syncing: \\u{1b}Oops"),
+            ("node", "The agent was killed or failed within the 9 s before its next start"),
         ]);
+    }
+
+    #[test]
+    fn a_condition_that_becomes_true_has_its_causes() {
+        let all = all();
+        let [.., low, slow, _, _] = all.as_slice() else {
+            panic!("{all:?}");
+        };
+        let form = |incident| serde_json::to_value(JsonIncident::new(incident, time)).unwrap();
+        let (low, slow) = (form(low), form(slow));
+        let known = "MemoryLow is True: MemoryBelowThreshold (memory is low); largest users";
+        assert_eq!(
+            (&low["message"], &low["facts"]["details"]),
+            (&known.into(), &"largest users".into())
+        );
+        let details = slow["facts"]["details"].as_str().unwrap();
+        let message = format!("DiskIOPressure is True: SlowDisk (slow disk: sda); {details}");
+        assert_eq!(slow["message"], message);
     }
 
     #[test]

@@ -23,8 +23,8 @@ impl Incident {
             {
                 return None;
             }
-            // Its Event is written when the API server has the status.
-            Occurrence::Condition(_) => return None,
+            // Conditions have Events when the API server has the status, missed kills theirs.
+            Occurrence::Condition(_) | Occurrence::Gap(_) => return None,
             Occurrence::Boot(end) => return end.is_unclean().then(|| self.on_node_instead()),
             Occurrence::UnidentifiedKills(_)
             | Occurrence::RefusedForks(_)
@@ -87,7 +87,8 @@ impl Incident {
             | Occurrence::RefusedForks(_)
             | Occurrence::Volume(_)
             | Occurrence::Condition(_)
-            | Occurrence::Boot(_) => None,
+            | Occurrence::Boot(_)
+            | Occurrence::Gap(_) => None,
         };
         on_node.unwrap_or_else(|| self.words_on_node_instead())
     }
@@ -119,6 +120,7 @@ impl Incident {
             Occurrence::Volume(trouble) => trouble.words(),
             Occurrence::Condition(change) => change_words(change),
             Occurrence::Boot(end) => end.words(),
+            Occurrence::Gap(gap) => gap.words(),
         }
     }
 
@@ -141,6 +143,7 @@ impl Incident {
             Occurrence::Volume(trouble) => trouble.words(),
             Occurrence::Condition(change) => change_words(change),
             Occurrence::Boot(end) => end.words(),
+            Occurrence::Gap(gap) => gap.words(),
         }
     }
 
@@ -183,7 +186,8 @@ impl Incident {
             Occurrence::RefusedForks(_)
             | Occurrence::Volume(_)
             | Occurrence::Condition(_)
-            | Occurrence::Boot(_) => (1, 1),
+            | Occurrence::Boot(_)
+            | Occurrence::Gap(_) => (1, 1),
         }
     }
 
@@ -210,9 +214,14 @@ impl Incident {
 
 fn change_words(change: &ConditionChange) -> Words {
     let (type_, status, reason) = (&change.type_, change.status.as_str(), &change.reason);
+    let details = change.details.as_ref();
+    let details = details.map_or_else(String::new, |details| format!("; {details}"));
     Words {
         reason: "ConditionChanged",
-        message: format!("{type_} is {status}: {reason} ({})", change.message),
+        message: format!(
+            "{type_} is {status}: {reason} ({}){details}",
+            change.message
+        ),
     }
 }
 

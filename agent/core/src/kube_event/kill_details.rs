@@ -72,8 +72,9 @@ impl KillDetails {
         self
     }
 
-    pub(super) fn sentences(&self) -> String {
-        let split = self.split.as_ref().map(|it| split(it, self.releasing));
+    pub(super) fn sentences(&self, is_in_pod: bool) -> String {
+        let split = self.split.as_ref();
+        let split = split.map(|it| split_text(it, self.releasing, is_in_pod));
         let facts = [split, self.largest_processes(), self.largest_owners()];
         let facts: Vec<_> = facts.into_iter().flatten().collect();
         facts.join(" ")
@@ -120,14 +121,16 @@ impl KillDetails {
     }
 }
 
-fn split(split: &MemorySplit, releasing: bool) -> String {
+fn split_text(split: &MemorySplit, releasing: bool, is_in_pod: bool) -> String {
+    let files = if is_in_pod {
+        "an emptyDir of medium Memory"
+    } else {
+        "files in a tmpfs"
+    };
     let mut parts = vec![
         format!("{} anonymous memory (heaps and stacks)", split.anon),
         format!("{} file cache", split.file),
-        format!(
-            "{} shared memory (such as an emptyDir of medium Memory)",
-            split.shmem
-        ),
+        format!("{} shared memory (such as {files})", split.shmem),
     ];
     let kernel = split.kernel.map(|bytes| format!("{bytes} kernel memory"));
     let sockets = split.sockets.map(|bytes| format!("{bytes} socket buffers"));

@@ -122,7 +122,7 @@ pub(super) fn on_node(kills: &Kills, place: Option<&str>, details: Option<&KillD
             consequence(kills, None)
         )),
         first.advice_on_node(kills, details),
-        details.map(KillDetails::sentences),
+        details.map(|details| details.sentences(place.is_some())),
         Some(victims(kills)),
         Some(request(kills)),
     ];
@@ -168,7 +168,7 @@ pub(super) fn in_pod(
             consequence(kills, specified)
         )),
         first.advice(kills, specified, details),
-        details.map(KillDetails::sentences),
+        details.map(|details| details.sentences(true)),
         Some(victims(kills)),
         Some(request(kills)),
     ];
@@ -199,6 +199,11 @@ fn consequence(kills: &Kills, container: Option<&Container>) -> String {
     match kills.consequence() {
         None => String::new(),
         Some(Consequence::MainProcess) => format!("; its main process died, {ended}"),
+        Some(Consequence::ChildProcess) if kills.first().is_some_and(|it| it.unit.is_some()) => {
+            "; its main process was not killed, but systemd stops the service unless its OOMPolicy= \
+             is continue"
+                .to_owned()
+        }
         Some(Consequence::ChildProcess) => {
             "; the main process is alive, and the container continues to run".to_owned()
         }

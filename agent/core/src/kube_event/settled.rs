@@ -72,7 +72,7 @@ pub(super) fn drafts(
     let is_in_pod = json.object.pod.is_some();
     match &json.facts {
         // Its Event is written when the API server has the status.
-        Some(JsonFacts::Condition(_)) => (None, None),
+        Some(JsonFacts::Condition(_) | JsonFacts::Gap(_)) => (None, None),
         Some(JsonFacts::Boot(_)) => {
             let is_unclean = json.reason == UNCLEAN_REBOOT;
             (is_unclean.then(|| on_node(&json.reason)), None)
@@ -185,6 +185,8 @@ mod tests {
             status: crate::node_status::Status::True,
             reason: "Because".to_owned(),
             message: "m".to_owned(),
+            details: None,
+            ended: None,
         });
         let all = [
             by_cause(vec![finding(7), finding(8)], now(9)).remove(0),

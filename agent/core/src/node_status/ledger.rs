@@ -15,9 +15,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::setters::{self, SetterError, Setters};
+use super::setters::{self, SetterError, Setters, ready};
 use super::{Condition, Facts, NodeStatus, Status, StoredNode};
 use crate::clock::Now;
+use crate::incident::IncidentId;
 use crate::units::quantity::Quantity;
 
 type Capacity = BTreeMap<String, Quantity>;
@@ -87,7 +88,63 @@ pub struct ConditionChange {
     /// The reason and the message of the condition.
     pub reason: String,
     pub message: String,
+    /// Numbers and causes, if it is a problem whose details are known.
+    #[serde(default)]
+    pub details: Option<String>,
+    /// The incident of the problem that ended, if that is known.
+    #[serde(default)]
+    pub ended: Option<IncidentId>,
 }
+
+impl ConditionChange {
+    fn new(condition: &Condition) -> Self {
+        Self {
+            type_: condition.type_.clone(),
+            status: condition.status,
+            reason: condition.reason.clone(),
+            message: condition.message.clone(),
+            details: None,
+            ended: None,
+        }
+    }
+
+    fn removed(type_: &str) -> Self {
+        Self {
+            type_: type_.to_owned(),
+            status: Status::Unknown,
+            reason: NOT_REPORTED.to_owned(),
+            message: "the agent no longer writes this condition".to_owned(),
+            details: None,
+            ended: None,
+        }
+    }
+
+    /// Returns true if it is a problem, and false if it is the end of one; `None` for Unknown.
+    pub fn is_problem(&self) -> Option<bool> {
+        let is_removed = self.reason == NOT_REPORTED;
+        is_problem(&self.type_, self.status).or(is_removed.then_some(false))
+    }
+}
+
+/// Returns true if a condition with this status is a problem; `None` for Unknown.
+pub fn is_problem(type_: &str, status: Status) -> Option<bool> {
+    match status {
+        Status::True => Some(type_ != ready::TYPE),
+        Status::False => Some(type_ == ready::TYPE),
+        Status::Unknown => None,
+    }
+}
+
+/// The last change of a condition that the history has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LastChange {
+    pub status: Status,
+    /// The incident with which the problem began that is not over.
+    pub problem: Option<IncidentId>,
+}
+
+/// The reason of a change to Unknown if the condition is no longer written.
+pub const NOT_REPORTED: &str = "NotReported";
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Update {
@@ -161,6 +218,11 @@ impl Ledger {
             ended: true_only_in(&before, &self.conditions),
             changes: Vec::new(),
         };
+        for type_ in &update.ended {
+            if !self.conditions.iter().any(|one| one.type_ == *type_) {
+                update.changes.push(ConditionChange::removed(type_));
+            }
+        }
         for condition in &self.conditions {
             let before = before.iter().find(|before| before.type_ == condition.type_);
             if before.is_some_and(|before| before.status != condition.status) {
@@ -169,12 +231,7 @@ impl Ledger {
             if update.transitions.contains(&condition.type_)
                 || update.began.contains(&condition.type_)
             {
-                update.changes.push(ConditionChange {
-                    type_: condition.type_.clone(),
-                    status: condition.status,
-                    reason: condition.reason.clone(),
-                    message: condition.message.clone(),
-                });
+                update.changes.push(ConditionChange::new(condition));
             }
             if update.began.contains(&condition.type_) {
                 let began = Arc::make_mut(&mut Arc::make_mut(&mut self.computed).began);
@@ -183,6 +240,22 @@ impl Ledger {
             }
         }
         update
+    }
+
+    /// Returns the changes since the last agent: what differs from the history, and problems of
+    /// which it has nothing.
+    pub fn changes_since(&self, last: &BTreeMap<String, LastChange>) -> Vec<ConditionChange> {
+        let differs = |condition: &&Condition| match last.get(&condition.type_) {
+            Some(last) => last.status != condition.status,
+            None => is_problem(&condition.type_, condition.status) == Some(true),
+        };
+        let changed = self.conditions.iter().filter(differs);
+        let has = |type_: &String| self.conditions.iter().any(|one| one.type_ == *type_);
+        let removed = last
+            .iter()
+            .filter(|(type_, last)| last.problem.is_some() && !has(type_));
+        let removed = removed.map(|(type_, _)| ConditionChange::removed(type_));
+        changed.map(ConditionChange::new).chain(removed).collect()
     }
 
     /// Records the stored Node as it was found: a condition that is as stored has been so since the
@@ -278,6 +351,8 @@ mod tests {
             status,
             reason: reason.to_owned(),
             message: message.to_owned(),
+            details: None,
+            ended: None,
         };
         let insufficient = "kubelet has insufficient memory available";
         let began = Update {
@@ -310,6 +385,68 @@ mod tests {
             ..began
         };
         assert_eq!(ledger.update(&facts(), later(40)), ended);
+    }
+
+    #[test]
+    fn the_changes_since_the_last_agent_are_what_the_history_does_not_have() {
+        use Status::{False, True, Unknown};
+
+        let ledger = |facts| Ledger::new(SETTERS, &facts, now());
+        let memory = "MemoryPressure";
+        let rows = [
+            (facts(), None, None, "nothing is known and nothing is wrong"),
+            (short_of_memory(), None, Some(True), "a problem that is new"),
+            (short_of_memory(), Some((memory, True)), None, "it is known"),
+            (
+                short_of_memory(),
+                Some((memory, False)),
+                Some(True),
+                "it began meanwhile",
+            ),
+            (
+                facts(),
+                Some((memory, True)),
+                Some(False),
+                "it ended meanwhile",
+            ),
+            (facts(), Some((memory, False)), None, "it had ended"),
+            (
+                facts(),
+                Some(("Ready", False)),
+                Some(True),
+                "the node became ready",
+            ),
+            (
+                facts(),
+                Some(("Removed", True)),
+                Some(Unknown),
+                "it is no longer written",
+            ),
+            (
+                facts(),
+                Some(("Removed", False)),
+                None,
+                "and was no problem",
+            ),
+        ];
+        let incident = IncidentId {
+            boot: crate::incident::BootId(1),
+            number: 1,
+        };
+        for (facts, recorded, expected, why) in rows {
+            let last = |(type_, status): (&str, Status)| {
+                let problem = (is_problem(type_, status) == Some(true)).then_some(incident);
+                (type_.to_owned(), LastChange { status, problem })
+            };
+            let recorded: BTreeMap<_, _> = recorded.map(last).into_iter().collect();
+            let changes = ledger(facts).changes_since(&recorded);
+            let type_ = recorded.keys().next().map_or(memory, String::as_str);
+            let expected = expected.map(|status| (type_, status));
+            let found = changes
+                .iter()
+                .map(|change| (change.type_.as_str(), change.status));
+            assert_eq!(found.collect::<Vec<_>>(), Vec::from_iter(expected), "{why}");
+        }
     }
 
     #[test]

@@ -197,16 +197,21 @@ fn edge_to(condition: &Condition) -> Edge {
         };
     }
     // This includes the kubelet's conditions if they are Unknown, for which it has no text.
-    let nodepulse = NodepulseCondition::parse(&condition.type_);
-    let of_nodepulse = nodepulse.and_then(NodepulseCondition::resource);
-    let resource = of_nodepulse.or_else(|| resource(&condition.type_));
-    let stall = nodepulse.and_then(NodepulseCondition::stall);
     Edge::Nodepulse {
-        ground: resource.map(Ground::Resource).or(stall.map(Ground::Stall)),
+        ground: ground(&condition.type_),
         status: condition.status,
         reason: condition.reason.clone(),
         message: condition.message.clone(),
     }
+}
+
+/// Returns what a condition depends on, if that can have details.
+pub fn ground(type_: &str) -> Option<Ground> {
+    let nodepulse = NodepulseCondition::parse(type_);
+    let of_nodepulse = nodepulse.and_then(NodepulseCondition::resource);
+    let resource = of_nodepulse.or_else(|| resource(type_));
+    let stall = nodepulse.and_then(NodepulseCondition::stall);
+    resource.map(Ground::Resource).or(stall.map(Ground::Stall))
 }
 
 /// Returns the edge of `spec.unschedulable` between the two values.

@@ -104,38 +104,53 @@ fn a_tenant_cannot_imitate_another_pod() {
 }
 
 #[test]
-fn the_last_three_names_claim_a_pod_and_prove_one_only_from_the_top() {
-    use ByNames::{Certain, Claimed, Nothing};
+fn the_last_three_names_claim_a_pod() {
     let (fs, sd) = ("/kubepods", "/kubepods.slice");
     let pod_slice = format!("kubepods-burstable-pod{SLICE}.slice");
     let pod_name = format!("pod{UID}");
     let scope = format!("crio-{ID}.scope");
     let (fs_id, long) = (ID.to_owned(), "x".repeat(95));
-    let is = |id: Option<&str>| Claimed(container(id));
     #[rustfmt::skip]
     let rows = [
-        (fs, [&*fs_id, &pod_name, "burstable"], is(Some(ID)), "a container"),
-        (fs, [&*fs_id, &pod_name, "kubepods"], is(Some(ID)), "guaranteed"),
-        (sd, [&*scope, &pod_slice, "kubepods-burstable.slice"], is(Some(ID)), "systemd"),
-        (sd, ["container", &scope, &pod_slice], is(Some(ID)), "crun's extra level"),
-        (fs, ["x", &fs_id, &pod_name], is(Some(ID)), "one level below a container"),
-        (fs, [&*pod_name, "burstable", "kubepods"], Claimed(pod()), "the pod itself"),
-        (fs, [&*pod_name, "kubepods", ""], Certain(pod()), "nothing above"),
-        (fs, ["kubepods", "", ""], Certain(CgroupKind::Pods), "all pods"),
-        (fs, [&*pod_name, "kubepods2", ""], Nothing, "nothing above, and no pod"),
-        (fs, ["", "", ""], Nothing, "the top"),
-        (fs, ["x", "y", &fs_id], Nothing, "two levels below a container"),
-        (fs, [&*fs_id, &pod_name, &fs_id], Nothing, "a made-up pod in a container"),
-        (sd, [&*scope, &pod_slice, "kubepods-besteffort.slice"], Nothing, "not its class"),
-        (fs, [&*long, &fs_id, &pod_name], Nothing, "a name that was cut"),
-        (fs, ["\n", &fs_id, &pod_name], is(Some(ID)), "hostile below the container"),
+        (fs, [&*fs_id, &pod_name, "burstable"], true, "a container"),
+        (fs, [&*fs_id, &pod_name, "kubepods"], true, "guaranteed"),
+        (sd, [&*scope, &pod_slice, "kubepods-burstable.slice"], true, "systemd"),
+        (sd, ["container", &scope, &pod_slice], true, "crun's extra level"),
+        (fs, ["x", &fs_id, &pod_name], true, "one level below a container"),
+        (fs, [&*pod_name, "burstable", "kubepods"], true, "the pod itself"),
+        (fs, [&*pod_name, "kubepods2", ""], false, "nothing above, and no pod"),
+        (fs, ["", "", ""], false, "the top"),
+        (fs, ["x", "y", &fs_id], false, "two levels below a container"),
+        (fs, [&*fs_id, &pod_name, &fs_id], false, "a made-up pod in a container"),
+        (sd, [&*scope, &pod_slice, "kubepods-besteffort.slice"], false, "not its class"),
+        (fs, [&*long, &fs_id, &pod_name], false, "a name that was cut"),
+        (fs, ["\n", &fs_id, &pod_name], true, "hostile below the container"),
     ];
     for (pods, names, expected, why) in rows {
         let names = names.map(|name| name.as_bytes().to_vec());
-        assert_eq!(classify_by_names(&names, pods), expected, "{why}");
+        assert_eq!(claims_pod(&names, pods), expected, "{why}");
     }
     let bytes = [vec![0xff], ID.into(), pod_name.into_bytes()];
-    assert_eq!(classify_by_names(&bytes, fs), Nothing, "not UTF-8");
+    assert!(!claims_pod(&bytes, fs), "not UTF-8");
+}
+
+#[test]
+fn names_that_reach_the_top_are_the_whole_path() {
+    let long = "x".repeat(95);
+    let rows = [
+        (
+            ["a.service", "system.slice", ""],
+            Some("/system.slice/a.service"),
+        ),
+        (["kubepods", "", ""], Some("/kubepods")),
+        (["", "", ""], None),
+        (["a.service", "b.slice", "system.slice"], None),
+        ([&*long, "", ""], None),
+    ];
+    for (names, expected) in rows {
+        let names = names.map(|name| name.as_bytes().to_vec());
+        assert_eq!(whole_path(&names).as_deref(), expected);
+    }
 }
 
 #[test]

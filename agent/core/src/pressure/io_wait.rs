@@ -18,6 +18,9 @@ use crate::units::{Bytes, CgroupId};
 /// The maximum number of users and of waiters that are named.
 const NAMED: usize = 3;
 
+/// The lead of the users in a text.
+pub const USED_MOST: &str = "used most by ";
+
 /// A user whose requests are larger than this on average transfers in bulk.
 const BULK_REQUEST: Bytes = Bytes::from_kib(64);
 
@@ -344,7 +347,7 @@ impl fmt::Display for IoWait {
         } else {
             "; "
         };
-        list(f, "used most by ", users)?;
+        list(f, USED_MOST, users)?;
         f.write_str(separator)?;
         list(f, "waiting most: ", waiters)
     }

@@ -22,6 +22,7 @@ impl Subjects {
         let Setup {
             started,
             boot,
+            conditions,
             has_server,
             node,
             signals,
@@ -46,7 +47,7 @@ impl Subjects {
                 Mode::Node => None,
             },
             pods: KnownPods::default(),
-            incidents: Incidents::new(boot, has_server),
+            incidents: Incidents::new(boot, has_server, &conditions),
             node_events,
             volumes: Volumes::new(transition_period),
             pod_pids: PodPids::new(node.refused_forks, started),
@@ -133,6 +134,11 @@ impl Subjects {
                 None => Vec::new(),
             },
         };
+        for effect in &effects {
+            if let Effect::EventDetails { of, details } = effect {
+                self.incidents.condition_details(*of, details.as_deref());
+            }
+        }
         let publishes = |effect: &Effect| matches!(effect, Effect::Publish);
         if effects.iter().any(publishes) {
             // The times are saved before they are published, so that a restart cannot lose them.

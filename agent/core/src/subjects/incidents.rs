@@ -15,10 +15,15 @@ use serde::{Deserialize, Serialize};
 use super::pods::{KnownPods, ReadFailure};
 use super::{Decision, Effect};
 use crate::clock::{BootNanos, Now};
-use crate::incident::{BootId, Incident, IncidentId, IncidentIds, MAX_OPEN, Object, Occurred};
+use crate::incident::{
+    BootId, Incident, IncidentId, IncidentIds, MAX_OPEN, Object, Occurred, Occurrence,
+};
+use crate::node_status::ledger::LastChange;
+use crate::node_status::transition::ground;
 use crate::pods::{Pod, PodChange};
 use crate::subjects::kills::GROUP;
 
+mod conditions;
 mod details;
 mod links;
 mod names;
@@ -26,6 +31,7 @@ mod pod_watch;
 #[cfg(test)]
 mod tests;
 
+use conditions::Conditions;
 pub use details::{DetailsOf, DetailsRead};
 use details::{DetailsReading, DetailsWait};
 use links::Links;
@@ -93,6 +99,7 @@ pub struct Incidents {
     open: VecDeque<Open>,
     links: Links,
     details: Option<DetailsReading>,
+    conditions: Conditions,
     /// Kills that were reported before the watch reported their pod, by its uid.
     uncounted: BTreeMap<Box<str>, u64>,
     /// By uid of the pod.
@@ -103,13 +110,14 @@ pub struct Incidents {
 }
 
 impl Incidents {
-    pub const fn new(boot: BootId, has_server: bool) -> Self {
+    pub fn new(boot: BootId, has_server: bool, conditions: &BTreeMap<String, LastChange>) -> Self {
         Self {
             has_server,
             ids: IncidentIds::new(boot),
             open: VecDeque::new(),
             links: Links::new(),
             details: None,
+            conditions: Conditions::new(conditions),
             uncounted: BTreeMap::new(),
             reads: BTreeMap::new(),
             answered: false,
@@ -194,9 +202,20 @@ impl Incidents {
         None
     }
 
-    fn decide(&mut self, occurred: Occurred, pods: &KnownPods, now: BootNanos) {
+    fn decide(&mut self, mut occurred: Occurred, pods: &KnownPods, now: BootNanos) {
+        let id = self.ids.assign(occurred.first_fact(now));
+        if let Occurrence::Condition(change) = &mut occurred.occurrence {
+            self.conditions.changed(change, id);
+            if change.is_problem() == Some(false)
+                && let Some(of) = ground(&change.type_)
+            {
+                // The next problem has other details.
+                let details = Some(String::new());
+                self.effects.push(Effect::EventDetails { of, details });
+            }
+        }
         let incident = Incident {
-            id: self.ids.assign(occurred.first_fact(now)),
+            id,
             revision: 0,
             settled: false,
             added: 0,

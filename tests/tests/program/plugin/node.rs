@@ -1,9 +1,12 @@
 //! `kubectl nodepulse NODE`.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use nodepulse_core::checked_line;
 use nodepulse_tests::process::Process;
+use serde_json::json;
 
 use super::*;
 
@@ -31,12 +34,14 @@ async fn a_node_is_shown_with_messages_events_and_agent() {
 fn local_kubectl(dir: &Path, state: &Path) -> String {
     let agent = program();
     let script = format!(
-        "#!/bin/sh\nprintf '%s ' \"$@\" > {}/called\n\
+        "#!/bin/sh\necho \"$@\" >> {shown}/called\n\
          while [ \"$1\" != /nodepulse ]; do shift; done\nshift\n\
-         NODEPULSE_STATE_DIRECTORY={} exec {} \"$@\"\n",
-        dir.display(),
+         export NODEPULSE_STATE_DIRECTORY={} NODEPULSE_HISTORY_DIRECTORY={shown}\n\
+         {} \"$@\" && exit\n\
+         echo \"command terminated with exit code $?\" >&2\nexit 1\n",
         state.display(),
-        agent.display()
+        agent.display(),
+        shown = dir.display()
     );
     let path = dir.join("kubectl");
     fs::write(&path, script).unwrap();
@@ -44,8 +49,23 @@ fn local_kubectl(dir: &Path, state: &Path) -> String {
     format!("{}:/usr/bin:/bin", dir.display())
 }
 
+/// Records the end of a boot in the history of this directory.
+fn record_boot(dir: &Path) {
+    let incident = json!({
+        "apiVersion": "nodepulse.dev/incident/v1",
+        "id": "00000000-0000-0000-0000-000000000007-0", "revision": 1, "settled": true,
+        "time": "2026-11-27T20:00:36.210334Z", "object": {}, "reason": "UncleanReboot",
+        "message": "The last boot ended by a kernel panic: \u{1b}Oops", "kind": "Boot",
+        "facts": {
+            "boot": "0", "end": "KernelPanic", "certainty": "certain", "evidence": [], "minutes": [],
+        },
+    });
+    let line = checked_line::line(&incident).unwrap();
+    fs::write(dir.join("incidents-0000000001.jsonl"), line).unwrap();
+}
+
 #[tokio::test]
-async fn the_agents_explanation_is_read_in_its_pod() {
+async fn the_agents_explanation_and_the_last_boot_are_read_in_its_pod() {
     let cluster = Cluster::new().await;
     cluster.api.put_object(made_up::node("worker-1"));
     cluster.api.put_object(agent_pod("worker-1", &running()));
@@ -71,17 +91,28 @@ async fn the_agents_explanation_is_read_in_its_pod() {
     let args = ["worker-1", "--kubeconfig", &file];
     let text = run(&args, &kubeconfig, &[("PATH", &path)]).await.good();
     assert!(
+        text.contains("Last boot\n    not known: nodepulse: "),
+        "{text}"
+    );
+    record_boot(cluster.dir.path());
+    let text = run(&args, &kubeconfig, &[("PATH", &path)]).await.good();
+    assert!(
         text.contains("version 0.1.0, Running, 2 restarts"),
         "{text}"
     );
     let (_, explained) = text.split_once("Explanation of the agent\n").unwrap();
     assert!(explained.contains("PIDsLow is "), "{text}");
+    let boot = " ago: The last boot ended by a kernel panic: \\u{1b}Oops\n";
+    assert!(text.contains("Last boot\n    UncleanReboot ") && text.contains(boot));
     let called = fs::read_to_string(cluster.dir.path().join("called")).unwrap();
-    let expected = format!(
-        "--kubeconfig {file} exec --namespace=nodepulse pod/nodepulse-worker-1 --container=nodepulse -- \
-         /nodepulse explain --output=json "
-    );
-    assert_eq!(called, expected);
+    let called: BTreeSet<_> = called.lines().map(str::to_owned).collect();
+    let expected = ["explain", "history --boot=-1"].map(|command| {
+        format!(
+            "--kubeconfig {file} exec --namespace=nodepulse pod/nodepulse-worker-1 \
+             --container=nodepulse -- /nodepulse {command} --output=json"
+        )
+    });
+    assert_eq!(called, expected.into());
 }
 
 #[tokio::test]

@@ -200,6 +200,29 @@ fn the_message_contains_what_happens_to_the_container() {
 }
 
 #[test]
+fn a_child_process_of_a_service_is_not_its_end_unless_systemd_stops_it() {
+    let unit = Owner::Unit {
+        name: "web.service".to_owned(),
+        user: None,
+    };
+    let one = |consequence| Finding {
+        unit: Some(unit.clone()),
+        consequence,
+        ..finding(7, Some("/a"), None)
+    };
+    let child = one(Some(Consequence::ChildProcess));
+    let sentence = "Process 7 (p7) in web.service was killed because cgroup /a reached its memory limit; \
+                    its main process was not killed, but systemd stops the service unless its OOMPolicy= \
+                    is continue.";
+    let message = on_node(&vec![child.clone()].into(), None, None);
+    assert!(message.starts_with(sentence), "{message}");
+    for unknown in [vec![one(None)], vec![child, one(None)]] {
+        let message = on_node(&unknown.into(), None, None);
+        assert!(!message.contains("main process"), "{message}");
+    }
+}
+
+#[test]
 fn the_victim_and_the_process_that_requested_memory_are_described() {
     let kib = Bytes::from_kib;
     let one = |resident, trigger| Finding {
@@ -262,7 +285,7 @@ fn a_name_cannot_imitate_the_text_around_it() {
         ..KillDetails::default()
     };
     let largest = "The largest other processes: 9 (\"a) with 9Gi, (b\") with 4.0Ki.";
-    assert_eq!(details.sentences(), largest);
+    assert_eq!(details.sentences(true), largest);
 
     // The text is a kubelet's.
     let global = Finding {
@@ -346,7 +369,10 @@ fn details_follow_the_first_sentence_and_leave_out_the_victims() {
     let expected =
         "In use while killed processes still release their memory: 2.0Mi anonymous memory";
     assert!(message.contains(expected), "{message}");
-    assert_eq!(KillDetails::default().sentences(), "");
+    let message = on_node(&group, None, Some(&releasing));
+    let files = "512.0Ki shared memory (such as files in a tmpfs), 4.0Ki";
+    assert!(message.contains(files), "{message}");
+    assert_eq!(KillDetails::default().sentences(true), "");
     let message = in_pod(&group, None, Some(&KillDetails::default()));
     assert_eq!(message, in_pod(&group, None, None), "no details");
 }

@@ -2,11 +2,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime};
 
 use super::*;
-use crate::node_status::FactChange;
-use crate::pods::PodId;
+use crate::incident::{BootId, Incident, IncidentId, Occurred, Occurrence};
+use crate::node_status::ledger::{ConditionChange, LastChange};
+use crate::node_status::{FactChange, Status};
+use crate::pods::{LargestTasks, Owner, PodId};
 use crate::pressure::{Exceeded, Pressure};
 use crate::subjects::kill_counters::{CountedKills, Counting};
-use crate::subjects::{KillCounterSetup, KillSource, Previous, Saved};
+use crate::subjects::{KillCounterSetup, KillSource, LargestOwnersInput, Previous, Saved};
 
 const TYPE: &str = "FrequentOOMKills";
 
@@ -17,16 +19,20 @@ fn at(seconds: u64) -> Now {
     }
 }
 
-/// Creates subjects of companion mode in which only counters show kills.
-fn subjects() -> Subjects {
-    Subjects::new(&crate::tests::setup(
+/// Returns what subjects of companion mode need in which only counters show kills.
+fn setup() -> Setup {
+    crate::tests::setup(
         KillCounterSetup {
             source: KillSource::Counters,
             counting: Some(Counting::Nested),
             boot_known: true,
         },
         at(1000).boot,
-    ))
+    )
+}
+
+fn subjects() -> Subjects {
+    Subjects::new(&setup())
 }
 
 /// Returns all effects of an input that are not inputs themselves.
@@ -227,4 +233,152 @@ fn inputs_are_passed_in_one_direction() {
         left.remove(last);
     }
     assert!(left.is_empty(), "a circle: {left:?}");
+}
+
+fn changed(type_: &str, status: Status) -> Input {
+    let change = ConditionChange {
+        type_: type_.to_owned(),
+        status,
+        reason: "Because".to_owned(),
+        message: "m".to_owned(),
+        details: None,
+        ended: None,
+    };
+    let occurred = Occurred::condition(change, at(1000));
+    Input::Incident(IncidentInput::Happened(vec![occurred]))
+}
+
+/// Returns the answer about tasks: this unit, or nothing.
+fn counted(unit: Option<&str>) -> Input {
+    let owners = unit.map(|unit| (Owner::from_path(unit, ""), 7));
+    Input::LargestOwners(LargestOwnersInput::TasksCounted(LargestTasks {
+        owners: owners.into_iter().collect(),
+        outside_pods: None,
+    }))
+}
+
+/// Returns the revisions that follow, each with its change.
+fn changes(subjects: &mut Subjects, input: Input, ms: u64) -> Vec<(Incident, ConditionChange)> {
+    let now = Now {
+        boot: BootNanos(at(1000).boot.0 + ms * 1_000_000),
+        wall: SystemTime::UNIX_EPOCH,
+    };
+    let mut effects = play(subjects, input, now);
+    if subjects.due() <= now.boot {
+        effects.extend(play(subjects, Input::Incident(IncidentInput::Due), now));
+    }
+    let change = |effect| match effect {
+        Effect::Incident(incident) => match incident.occurred.occurrence.clone() {
+            Occurrence::Condition(change) => Some((*incident, change)),
+            other => panic!("{other:?}"),
+        },
+        _ => None,
+    };
+    effects.into_iter().filter_map(change).collect()
+}
+
+/// Whether details are known when the incident is decided, and when it is settled.
+#[test]
+fn the_incident_of_a_problem_is_settled_with_details_that_are_being_read() {
+    use LargestOwnersInput::Short;
+
+    let read = || Input::LargestOwners(Short(Resource::Pids));
+    let hog = || counted(Some("/system.slice/hog.service"));
+    let none = || Some(counted(None));
+    let ended = || changed("PIDsLow", Status::False);
+    let rows = [
+        (vec![], None, false, "nothing is read"),
+        (vec![read(), hog()], None, true, "they were known"),
+        (vec![read()], Some(hog()), true, "they are known later"),
+        (vec![read()], none(), false, "no unit has tasks"),
+        (vec![hog(), read()], none(), false, "those of a former read"),
+        (
+            vec![hog(), ended()],
+            None,
+            false,
+            "those of a former problem",
+        ),
+    ];
+    for (before, later, expected, why) in rows {
+        let mut subjects = subjects();
+        for input in before {
+            play(&mut subjects, input, at(1000));
+        }
+        let first = changes(&mut subjects, changed("PIDsLow", Status::True), 1);
+        let [(mut incident, mut change)]: [_; 1] = first.try_into().unwrap();
+        assert_eq!(incident.settled, later.is_none(), "{why}");
+        if let Some(later) = later {
+            assert_eq!(change.details, None, "{why}");
+            (incident, change) = changes(&mut subjects, later, 5).pop().unwrap();
+        }
+        assert!(incident.settled, "{why}");
+        let details = change.details.unwrap_or_default();
+        let is_known = details.starts_with("most tasks: hog.service (7)");
+        assert_eq!(is_known, expected, "{why}: {details}");
+    }
+}
+
+#[test]
+fn an_incident_does_not_wait_longer_for_details_than_any_other() {
+    let mut subjects = subjects();
+    let read = Input::LargestOwners(LargestOwnersInput::Short(Resource::Pids));
+    play(&mut subjects, read, at(1000));
+    let first = changes(&mut subjects, changed("PIDsLow", Status::True), 0);
+    assert!(!first[0].0.settled);
+    let due = || Input::Incident(IncidentInput::Due);
+    assert_eq!(changes(&mut subjects, due(), 3499), []);
+    let last = changes(&mut subjects, due(), 3500);
+    assert!(last[0].0.settled);
+}
+
+#[test]
+fn the_end_of_a_problem_names_the_incident_with_which_it_began() {
+    use Status::{False, True, Unknown};
+
+    let recorded = |number| IncidentId {
+        boot: BootId(9),
+        number,
+    };
+    let last = |status, number: Option<u64>| LastChange {
+        status,
+        problem: number.map(recorded),
+    };
+    let mut setup = setup();
+    setup.conditions = BTreeMap::from([
+        ("PIDsLow".to_owned(), last(True, Some(1))),
+        ("MemoryLow".to_owned(), last(Unknown, Some(2))),
+        ("Ready".to_owned(), last(False, Some(3))),
+    ]);
+    let mut subjects = Subjects::new(&setup);
+    let mut began = None;
+    let rows = [
+        ("PIDsLow", False, Some(Some(1)), "it began before the start"),
+        ("PIDsLow", Unknown, None, "it is over"),
+        ("PIDsLow", True, None, "it begins"),
+        ("PIDsLow", Unknown, None, "it is not over"),
+        ("PIDsLow", True, None, "nor does it begin again"),
+        ("PIDsLow", False, Some(None), "it ends"),
+        ("PIDsLow", False, None, "it had ended"),
+        (
+            "MemoryLow",
+            False,
+            Some(Some(2)),
+            "it was Unknown before the start",
+        ),
+        ("MemoryLow", False, None, "it was no problem"),
+        (
+            "Ready",
+            True,
+            Some(Some(3)),
+            "a node that is ready has no problem",
+        ),
+    ];
+    for (type_, status, expected, why) in rows {
+        let (incident, change) = changes(&mut subjects, changed(type_, status), 1).remove(0);
+        let expected = expected.map(|number| number.map_or_else(|| began.unwrap(), recorded));
+        assert_eq!(change.ended, expected, "{why}");
+        if change.is_problem() == Some(true) {
+            began.get_or_insert(incident.id);
+        }
+    }
 }

@@ -82,6 +82,9 @@ pub(super) struct DetailsReading {
 
 impl Incidents {
     pub(super) fn wait_for_details(&self, incident: &Incident, now: BootNanos) -> DetailsWait {
+        if let Occurrence::Condition(change) = &incident.occurred.occurrence {
+            return self.conditions.wait_for_details(change);
+        }
         if incident.occurred.stamp.is_none()
             || details_of(incident).is_none()
             || self.is_too_soon(now)

@@ -52,7 +52,7 @@ impl Incidents {
     fn new(node_events: NodeEvents) -> Self {
         Self {
             pods: KnownPods::default(),
-            subject: Subject::new(BootId(1), true),
+            subject: Subject::new(BootId(1), true, &BTreeMap::new()),
             causes: Causes::default(),
             words: EventWords::new(node_events),
             revisions: BTreeMap::new(),
@@ -331,7 +331,7 @@ fn an_incident_is_reported_without_names_if_the_queue_is_full_or_the_agent_stops
 
 #[test]
 fn without_an_api_server_incidents_are_settled_soon() {
-    let mut subject = Subject::new(BootId(1), false);
+    let mut subject = Subject::new(BootId(1), false, &BTreeMap::new());
     let pods = KnownPods::default();
     let killed = In::Happened(vec![kill("aa", Some("c1"))]);
     let effects = subject.on(killed, &pods, at(0));

@@ -6,7 +6,7 @@ use super::consequence::{Paths, consequence, is_whole_container};
 use crate::clock::{BootNanos, Stamp};
 use crate::escape::{escape, quote};
 use crate::kube_event::{Cause, ContainerLabel, Finding, Limiting, VictimOwner};
-use crate::pods::{ByNames, CgroupKind, Owner, PodRef, classify, classify_by_names};
+use crate::pods::{CgroupKind, Owner, PodRef, claims_pod, classify, whole_path};
 use crate::pressure::oom::{Kill, KillVerdict};
 use crate::reading::oom::{Consequence, LimitOwner, OomConstraint, OomScope, ScopeSource};
 use crate::record::{LoggedKill, MemcgLimit, RecordedKill, Via};
@@ -50,10 +50,12 @@ impl Case {
     ) -> Self {
         let mut paths = paths.into_iter();
         let mut next = || paths.next().flatten();
-        let path = next();
+        // A service that has ended has no cgroup any more.
+        let path = next().or_else(|| whole_path(&kill.names));
         let scope = kill.scope.map(|limit| {
             let tied = limit.tied.and_then(|_| next());
-            (limit, next(), tied)
+            let same = path.clone().filter(|_| limit.limiting == kill.cgroup);
+            (limit, next().or(same), tied)
         });
         let bytes = |pages| Bytes::from_pages(pages, page);
         let (consequence, group, requester) = {
@@ -84,7 +86,8 @@ impl Case {
         let known = kill.via != Via::Exit || resident.iter().any(|bytes| bytes.get() > 0);
         let owner = match &path {
             Some(path) => VictimOwner::of(classify(path, &pods)),
-            None => owner_by_names(&kill, &pods),
+            None if claims_pod(&kill.names, &pods) => VictimOwner::UnknownPod,
+            None => VictimOwner::NoPod,
         };
         let trigger = format!("process {} ({})", kill.trigger, quote(&kill.trigger_comm));
         let trigger_container = requester.and_then(|path| other_container(&path, &owner, &pods));
@@ -222,15 +225,6 @@ fn other_container(path: &str, victim: &VictimOwner, pods: &str) -> Option<Conta
         .container
         .filter(|id| Some(id) != victim.container.as_ref());
     id.map(ContainerLabel::Id)
-}
-
-/// Derives the owner from the last names of a cgroup that was removed and not seen before.
-fn owner_by_names(kill: &RecordedKill, pods: &str) -> VictimOwner {
-    match classify_by_names(&kill.names, pods) {
-        ByNames::Certain(kind) => VictimOwner::of(kind),
-        ByNames::Claimed(_) => VictimOwner::UnknownPod,
-        ByNames::Nothing => VictimOwner::NoPod,
-    }
 }
 
 /// Returns the owner of the limiting cgroup. A cgroup that was removed is not that of all pods,

@@ -2,11 +2,12 @@
 //!
 //! The main process of a container has pid 1 in the innermost of its pid namespaces, and its parent
 //! is not in the container; the first process of a sandbox inside the container has a parent there.
-//! If a container shares the pid namespace of its pod or of the host, its main process cannot be
-//! distinguished from the others, and nothing is claimed.
+//! If a container shares the pid namespace of its pod, its main process cannot be distinguished
+//! from the others, and nothing is claimed; with that of the host, only about a process whose
+//! parent is in the container. The same applies to a service of systemd.
 
 use crate::pods::is_within;
-use crate::pods::{CgroupKind, PodId, classify, container_path};
+use crate::pods::{CgroupKind, Owner, PodId, classify, container_path};
 use crate::reading::oom::Consequence;
 use crate::record::RecordedKill;
 use crate::units::Pid;
@@ -27,7 +28,11 @@ pub(super) fn consequence(
     paths: Paths<'_>,
     pods: &str,
 ) -> Option<Consequence> {
-    let container = container_path(paths.victim?, pods)?;
+    let victim = paths.victim?;
+    let Some(container) = container_path(victim, pods) else {
+        return is_below_service(kill, victim, paths.reference?, pods)
+            .then_some(Consequence::ChildProcess);
+    };
     if kill.group.is_some() && is_within(container, paths.group?) {
         return Some(Consequence::WholeContainer);
     }
@@ -39,6 +44,14 @@ pub(super) fn consequence(
     let in_other_container =
         identified(reference, pods).is_some_and(|pod| Some(pod) == identified(container, pods));
     (namespace.pid == Pid(1) && !in_other_container).then_some(Consequence::MainProcess)
+}
+
+/// Returns true if the victim is in a service of systemd, but not its main process, whose parent is
+/// the service manager.
+fn is_below_service(kill: &RecordedKill, victim: &str, reference: &str, pods: &str) -> bool {
+    let owner = Owner::from_path(victim, pods);
+    let is_service = matches!(&owner, Owner::Unit { name, .. } if name.ends_with(".service"));
+    kill.group.is_none() && is_service && owner == Owner::from_path(reference, pods)
 }
 
 /// Returns true if a group that is killed together is all of the victim's container. A group below
@@ -95,8 +108,10 @@ mod tests {
             "/system.slice/containerd.service",
             "/system.slice/cron.service",
         );
+        let forked = "/user.slice/user-7.slice/user@7.service/app.slice/a.service";
+        let (session, init) = ("/user.slice/user-7.slice/session-3.scope", "/init.scope");
         #[rustfmt::skip]
-        let rows: [Row<'_>; 19] = [
+        let rows: [Row<'_>; 28] = [
             (&web, Some((1, Some(shim))), None, Some(MainProcess)),
             (&web, Some((1, Some(&monitor))), None, Some(MainProcess)),
             (&deeper, Some((1, Some(shim))), None, Some(MainProcess)),
@@ -113,11 +128,45 @@ mod tests {
             (&web, Some((1, Some(&pause))), None, None),
             (&web, None, None, None),
             (&web, Some((17, Some(shim))), None, None),
+            // In the pid namespace of the host, the cgroup of reference is that of the parent.
+            (service, Some((17, Some(service))), None, Some(ChildProcess)),
+            (
+                service,
+                Some((17, Some("/system.slice/cron.service/below"))),
+                None,
+                Some(ChildProcess),
+            ),
+            (forked, Some((17, Some(forked))), None, Some(ChildProcess)),
+            // Its main process, or one whose parent has ended.
+            (service, Some((17, Some(init))), None, None),
+            (
+                forked,
+                Some((
+                    17,
+                    Some("/user.slice/user-7.slice/user@7.service/init.scope"),
+                )),
+                None,
+                None,
+            ),
+            (service, Some((17, Some(shim))), None, None),
+            (service, Some((17, None)), None, None),
+            (
+                service,
+                Some((17, Some(service))),
+                Some(Some(service)),
+                None,
+            ),
+            (session, Some((17, Some(session))), None, None),
             (&web, Some((1, None)), None, None),
             // The groups are the container, its pod, a part of it, and a removed cgroup.
             (&web, None, Some(Some(&web)), Some(WholeContainer)),
             (&deeper, None, Some(Some(POD)), Some(WholeContainer)),
-            (&deeper, Some((17, Some(&web))), Some(Some(&deeper)), Some(ChildProcess)),
+            (
+                &deeper,
+                Some((17, Some(&web))),
+                Some(Some(&deeper)),
+                Some(ChildProcess),
+            ),
             (&web, Some((1, Some(shim))), Some(None), None),
             (service, Some((1, Some(shim))), None, None),
         ];

@@ -336,6 +336,28 @@ fn a_removed_cgroup_keeps_the_path_that_it_was_seen_with() {
 }
 
 #[test]
+fn a_service_whose_cgroup_was_removed_is_known_by_names_that_reach_the_top() {
+    let mut kills = Kills::new(4096);
+    let kill = RecordedKill {
+        names: [
+            b"hog.service".to_vec(),
+            b"system.slice".to_vec(),
+            Vec::new(),
+        ],
+        ..kill(limit(VICTIM), ScopeSource::Exact)
+    };
+    kills.on(recorded(kill), now());
+    kills.on(paths(&[None, None]), now());
+    let finding = &kills.found[0];
+    let unit = finding.unit.as_ref().unwrap();
+    assert_eq!(unit.to_string(), "hog.service");
+    let limiting = finding.scope.as_ref().memcg().unwrap();
+    assert_eq!(limiting.owner, LimitOwner::Other);
+    assert_eq!(limiting.unit.as_ref(), Some(unit));
+    assert_eq!(limiting.path.as_deref(), Some("/system.slice/hog.service"));
+}
+
+#[test]
 fn a_kill_from_the_log_is_judged_by_the_paths_in_it() {
     let at_pods = logged_kill(CONTAINER, OomScope::Memcg(Some(PODS.into())));
     let in_cpuset = LoggedKill {

@@ -73,6 +73,7 @@ fn setup() -> Setup {
     };
     Setup {
         boot: BootId(1),
+        conditions: BTreeMap::new(),
         has_server: true,
         started: at(1).boot,
         runtime: crate::subjects::RuntimeUse::Unused,
