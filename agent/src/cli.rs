@@ -22,6 +22,7 @@ mod logging;
 pub mod man;
 mod obstacle;
 mod position;
+mod provoke;
 pub mod record;
 pub mod run;
 pub mod settings;
@@ -61,6 +62,8 @@ enum Command {
     Explain(status::ExplainArguments),
     /// Print the incidents of this machine: OOM kills, refused forks, unhealthy disks, conditions.
     History(history::Arguments),
+    /// Cause one real incident on purpose, to see how it is reported.
+    Provoke(provoke::Arguments),
     /// Record what the running daemon observes and decides.
     Record(record::Arguments),
     /// Print or check the configuration.
@@ -104,6 +107,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Status(arguments) => status::status(arguments),
         Command::Explain(arguments) => status::explain(arguments),
         Command::History(arguments) => history::run(arguments),
+        Command::Provoke(arguments) => provoke::run(&arguments),
         Command::Record(arguments) => record::run(arguments),
         Command::Config(arguments) => config::run(arguments),
         Command::Cleanup(arguments) => cleanup::run(arguments),

@@ -40,6 +40,9 @@ _nodepulse() {
             nodepulse,man)
                 cmd="nodepulse__subcmd__man"
                 ;;
+            nodepulse,provoke)
+                cmd="nodepulse__subcmd__provoke"
+                ;;
             nodepulse,record)
                 cmd="nodepulse__subcmd__record"
                 ;;
@@ -68,7 +71,7 @@ _nodepulse() {
 
     case "${cmd}" in
         nodepulse)
-            opts="-h -V --help --version run check status explain history record config cleanup completion man version help"
+            opts="-h -V --help --version run check status explain history provoke record config cleanup completion man version help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1362,7 +1365,7 @@ _nodepulse() {
             return 0
             ;;
         nodepulse__subcmd__help)
-            opts="-h --help run check status explain config config-print config-validate config-defaults cleanup completion man version"
+            opts="-h --help run check status explain history provoke record config config-print config-validate config-defaults cleanup completion man version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1422,12 +1425,30 @@ _nodepulse() {
             return 0
             ;;
         nodepulse__subcmd__man)
-            opts="-h --help run check status explain config config-print config-validate config-defaults cleanup completion man version"
+            opts="-h --help run check status explain history provoke record config config-print config-validate config-defaults cleanup completion man version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        nodepulse__subcmd__provoke)
+            opts="-h --file --help oom pids disk"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

@@ -31,6 +31,7 @@ complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "check" -d 'Chec
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "status" -d 'Print the node status of the running daemon, or compute it if none is running'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "explain" -d 'Print why each condition has its status'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "history" -d 'Print the incidents of this machine: OOM kills, refused forks, unhealthy disks, conditions'
+complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "provoke" -d 'Cause one real incident on purpose, to see how it is reported'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "record" -d 'Record what the running daemon observes and decides'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "config" -d 'Print or check the configuration'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "cleanup" -d 'Remove nodepulse\'s conditions and taints from this Node, or from all Nodes'
@@ -176,6 +177,8 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand history" -l config -
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand history" -l history-directory -d 'Directory of the history [default: /var/lib/nodepulse/history]' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand history" -s f -l follow -d 'Print the incidents that are recorded from now on, when they are complete'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand history" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand provoke" -l file -d 'Only for `disk`: a new file on that disk. It is removed at the end' -r -F
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand provoke" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand record" -l duration -d 'Stop after this time, instead of when interrupted. Example: 10m' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand record" -l config -d 'Configuration file [default: /etc/nodepulse/config.yaml, if it exists]' -r -F
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand record" -l state-directory -d 'Directory of the daemon\'s control socket [default: /run/nodepulse]' -r

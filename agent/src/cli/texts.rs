@@ -1,4 +1,5 @@
 //! The parts of help and manual pages that the command line does not contain.
+// tidy: long: a table of texts
 
 use clap::Command;
 
@@ -327,6 +328,40 @@ const ALL: &[Texts] = &[
             ),
         ],
         see_also: "nodepulse-explain(1), nodepulse(8).",
+    },
+    Texts {
+        command: "provoke",
+        description: &[
+            "Causes one real incident, so that its report can be seen: `oom` has a child process killed, \
+             `pids` has forks refused, and `disk` writes to a file. The limit is that of the container or \
+             the service in which the command runs, at most 1 GiB or 4096 tasks. Without one, under \
+             systemd, it runs itself as a transient service with 64 MiB or 32 tasks (systemd-run). \
+             Nothing outside of that limit is killed or refused.",
+        ],
+        exit: &[
+            (
+                "0",
+                "The incident happened; of `disk`, the file was written.",
+            ),
+            ("1", "It did not happen."),
+            (
+                "2",
+                "A flag is invalid, there is no limit, or the file exists.",
+            ),
+        ],
+        environment: &[],
+        files: &[],
+        examples: &[
+            (
+                "nodepulse provoke oom",
+                "On a machine with systemd, as root. Then: nodepulse history.",
+            ),
+            (
+                "nodepulse provoke disk --file /data/provoke",
+                "On the disk of /data, which becomes slower for a minute.",
+            ),
+        ],
+        see_also: "nodepulse-history(1), nodepulse-explain(1), nodepulse(8).",
     },
     Texts {
         command: "record",

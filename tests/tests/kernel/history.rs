@@ -10,7 +10,7 @@ use nodepulse_core::black_box::{RECORD, Record, offset};
 use nodepulse_core::incident::BootId;
 use nodepulse_linux::black_box;
 use nodepulse_linux::store::Reader;
-use nodepulse_tests::process::{Process, node_mode};
+use nodepulse_tests::process::{Process, node_mode, program};
 use nodepulse_tests::provoke::cgroup::CgroupTree;
 use nodepulse_tests::{SOON, eventually};
 use serde_json::Value;
@@ -63,6 +63,57 @@ async fn recorded_kill(directory: &Path, tree: &CgroupTree) -> Value {
         values.find(is_it).ok_or_else(|| lines.join("\n"))
     })
     .await
+}
+
+/// Runs `nodepulse provoke` in the container. Returns what it printed.
+async fn provoked(tree: &CgroupTree, args: &[&str]) -> String {
+    let cgroup = tree.dir("kubepods/podaa/c");
+    let script = format!(
+        "echo $$ > {}/cgroup.procs && exec {} provoke {}",
+        cgroup.display(),
+        program().display(),
+        args.join(" ")
+    );
+    let output = tokio::process::Command::new("sh")
+        .args(["-c", &script])
+        .output()
+        .await
+        .unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{output:?}");
+    printed
+}
+
+#[tokio::test]
+async fn what_is_provoked_in_a_container_is_in_the_history() {
+    let (dir, tree) = (tempfile::tempdir().unwrap(), tree("provoked"));
+    let directory = dir.path().join("history");
+    let agent = agent(&directory, &tree);
+    agent.wait_for_line("OOM kill source selected", SOON).await;
+    let printed = provoked(&tree, &["oom"]).await;
+    assert!(printed.contains("is 32.0Mi. A child process"), "{printed}");
+    assert!(printed.contains("the main one, is alive"), "{printed}");
+    let recorded = eventually("the kill in the history", || {
+        let lines = Reader::new(directory.clone()).next_lines();
+        let lines = lines.map_err(|err| err.to_string())?;
+        let mut all = lines
+            .iter()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let is_it = |one: &Value| one["object"]["pod"]["uid"] == "aa" && one["settled"] == true;
+        all.find(is_it).ok_or_else(|| lines.join("\n"))
+    })
+    .await;
+    assert_eq!(recorded["facts"]["victims"][0]["name"], "nodepulse");
+    assert_eq!(recorded["facts"]["limit"], "container");
+
+    let file = dir.path().join("provoked");
+    let shown = file.display().to_string();
+    fs::write(&file, "").unwrap();
+    let refused = Process::output(None, &["provoke", "disk", "--file", &shown]).await;
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("File exists"), "{refused:?}");
+    agent.terminate();
+    agent.ends(SOON).await;
 }
 
 #[tokio::test]

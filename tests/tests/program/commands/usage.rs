@@ -34,8 +34,8 @@ async fn a_typo_is_answered_with_what_was_probably_meant() {
         (&["rum"], "unknown command \"rum\"; did you mean run?"),
         (
             &["kubelet"],
-            "unknown command \"kubelet\"; the commands are run, check, status, explain, history, record, config, \
-             cleanup, completion, man, version, help",
+            "unknown command \"kubelet\"; the commands are run, check, status, explain, history, provoke, record, \
+             config, cleanup, completion, man, version, help",
         ),
         (
             &["config", "valdate"],
@@ -58,8 +58,8 @@ async fn a_typo_is_answered_with_what_was_probably_meant() {
         ),
         (
             &["man", "chekc"],
-            "COMMAND: \"chekc\" is not one of run, check, status, explain, config, config-print, \
-             config-validate, config-defaults, cleanup, completion, man, version; did you mean check?",
+            "COMMAND: \"chekc\" is not one of run, check, status, explain, history, provoke, record, \
+             config, config-print, config-validate, config-defaults, cleanup, completion, man, version; did you mean check?",
         ),
         (
             &["completion"],
