@@ -142,8 +142,8 @@ impl Recorder {
         self.due = None;
     }
 
-    /// Returns all that remains, with the mark of an agent that stopped in order, and, if this was
-    /// because the machine shuts down, with that of a shutdown.
+    /// Returns all that remains, with these marks; with that of a shutdown also if one was
+    /// announced.
     pub fn stop(mut self, marks: Marks, now: Now) -> Batch {
         self.is_shutting_down |= marks.shutdown;
         self.record(now, marks.agent_stopped);
