@@ -299,7 +299,8 @@ pub struct Disk {
 /// The extent of the damage if a disk is slow or fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DiskRole {
-    /// The node is affected: the disk is below nodefs, imagefs, the root file system or swap.
+    /// The node is affected: the disk is below nodefs, imagefs, the root file system or swap; on a
+    /// machine without Kubernetes, below any file system that is mounted.
     Node,
     /// At most the pods that mount the disk are affected.
     Volume,

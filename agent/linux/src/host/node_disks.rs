@@ -33,6 +33,22 @@ pub fn find(root: &HostRoot, directories: &[PathBuf]) -> Option<BTreeSet<DeviceN
     Some(search.disks)
 }
 
+/// Returns the disks below all mounted file systems, as far as they can be determined, except
+/// removable ones, such as USB sticks.
+pub fn mounted(root: &HostRoot) -> BTreeSet<DeviceNumber> {
+    let Ok(mounts) = Mounts::of_host(root) else {
+        return BTreeSet::new();
+    };
+    let all = mounts.by_point().into_values();
+    let disks = all.flat_map(|mount| of_mount(root, &mounts, mount));
+    disks.filter(|disk| !is_removable(root, *disk)).collect()
+}
+
+fn is_removable(root: &HostRoot, disk: DeviceNumber) -> bool {
+    let flag = root.read_string(format!("sys/dev/block/{disk}/removable"));
+    flag.is_ok_and(|flag| flag.trim_end() == "1")
+}
+
 /// Returns the disks below a mounted file system, as far as they can be determined.
 pub fn of_mount(root: &HostRoot, mounts: &Mounts, mount: &Mount) -> BTreeSet<DeviceNumber> {
     let mut search = Search::new(root, mounts);
@@ -284,6 +300,28 @@ mod tests {
             assert_eq!(disks(&node(mounts, "")), None, "{mounts}");
         }
         assert_eq!(disks(&Scratch::new()), None, "no mounts");
+    }
+
+    #[test]
+    fn mounted_disks_are_those_of_each_file_system_that_are_not_removable() {
+        let mounts = [
+            ROOT,
+            "30 22 8:32 / /srv rw - xfs /dev/sdc rw\n",
+            "31 22 0:40 / /unknown rw - zfs pool/data rw\n",
+            "32 22 104:0 / /media/stick rw - vfat /dev/cciss/c0d0 rw\n",
+            "33 22 0:41 / /run rw - tmpfs tmpfs rw\n",
+        ];
+        let dir = node(&mounts.concat(), "");
+        dir.write("sys/devices/block/sdc/removable", "0\n");
+        dir.write("sys/devices/block/cciss!c0d0/removable", "1\n");
+        let found = mounted(&dir.root());
+        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["8:0", "8:32"]);
+        assert_eq!(
+            mounted(&Scratch::new().root()),
+            BTreeSet::new(),
+            "no mounts"
+        );
     }
 
     #[test]

@@ -33,6 +33,7 @@ pub struct Directories {
     images: Images,
     /// Name of the device of the root file system, which never changes. `None` if it has none.
     root_device: OnceLock<Option<String>>,
+    has_pods: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -55,7 +56,20 @@ impl Directories {
             ),
             root,
             root_device: OnceLock::new(),
+            has_pods: true,
         }
+    }
+
+    /// A machine without Kubernetes: what a disk contains belongs to the machine, not to pods.
+    pub fn without_pods(self) -> Self {
+        Self {
+            has_pods: false,
+            ..self
+        }
+    }
+
+    pub(super) const fn has_pods(&self) -> bool {
+        self.has_pods
     }
 
     /// Without images elsewhere; for tests.
@@ -66,6 +80,7 @@ impl Directories {
             images: Images::Reported(watch::Sender::default()),
             root,
             root_device: OnceLock::new(),
+            has_pods: true,
         }
     }
 
@@ -302,6 +317,7 @@ mod tests {
             nodefs,
             images: Images::Configured(images.into()),
             root_device: OnceLock::new(),
+            has_pods: true,
         };
         let sample = of(link.join("kubelet"), "/images").sample(Some(Vec::new()));
         assert_eq!(sample, StorageSample::missing());
