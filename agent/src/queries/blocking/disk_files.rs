@@ -153,7 +153,7 @@ fn logged<T>(read: Result<T, HostError>) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use nodepulse_core::clock::{BootNanos, Stamp};
-    use nodepulse_core::reading::SlowWindow;
+    use nodepulse_core::reading::{NodeFilesystem, SlowWindow};
     use nodepulse_core::record::{DiskAction, DiskChange};
     use nodepulse_linux::host::scratch::Scratch;
 
@@ -198,8 +198,14 @@ mod tests {
         assert_eq!(listed(), Some(DiskRole::Node));
         dir.write("proc/1/mountinfo", mounts.replace("/var", "/srv"));
         assert_eq!(listed(), Some(DiskRole::Volume));
-        let listed = list(&directories(&dir).without_pods());
-        assert_eq!(listed.map(|disks| disks[0].role), Some(DiskRole::Node));
+        let plain = directories(&dir).without_pods();
+        let listed = list(&plain).map(|disks| disks[0].role);
+        assert_eq!(listed, Some(DiskRole::Node));
+        let read = plain.filesystems().into_iter();
+        let places: Vec<_> = read.map(|one| (one.filesystem, one.place)).collect();
+        let srv = NodeFilesystem::Mounted("/srv".into());
+        let expected = [(NodeFilesystem::Root, "/ on tmpfs"), (srv, "/srv on vda")];
+        assert_eq!(places, expected.map(|(of, place)| (of, place.to_owned())));
     }
 
     /// A host with the disk vda.

@@ -3,8 +3,8 @@
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 use nodepulse_core::escape::escape;
 use nodepulse_core::pods::PodId;
@@ -24,6 +24,9 @@ use crate::config::Config;
 /// Image directories of containerd, and of CRI-O and Podman, unless a runtime reports another.
 const IMAGES: [&str; 2] = ["/var/lib/containerd", "/var/lib/containers/storage"];
 
+/// Most file systems that are read in addition to the root file system.
+const MAX_MOUNTED: usize = 64;
+
 #[derive(Debug, Clone)]
 pub struct Directories {
     root: HostRoot,
@@ -31,8 +34,6 @@ pub struct Directories {
     pub(super) nodefs: PathBuf,
     /// Paths on the node.
     images: Images,
-    /// Name of the device of the root file system, which never changes. `None` if it has none.
-    root_device: OnceLock<Option<String>>,
     has_pods: bool,
 }
 
@@ -55,7 +56,6 @@ impl Directories {
                 Images::Configured,
             ),
             root,
-            root_device: OnceLock::new(),
             has_pods: true,
         }
     }
@@ -79,7 +79,6 @@ impl Directories {
             nodefs: root.path(nodefs),
             images: Images::Reported(watch::Sender::default()),
             root,
-            root_device: OnceLock::new(),
             has_pods: true,
         }
     }
@@ -113,14 +112,18 @@ impl Directories {
         let nodefs = self.nodefs_on_node();
         let images = self.images().into_iter();
         let images = images.map(|path| (NodeFilesystem::Imagefs, path));
-        let ends = [
-            (NodeFilesystem::Nodefs, nodefs),
-            (NodeFilesystem::Root, PathBuf::from("/")),
-        ];
-        ends.into_iter().chain(images).collect()
+        let root = (NodeFilesystem::Root, PathBuf::from("/"));
+        if !self.has_pods {
+            return vec![root];
+        }
+        [(NodeFilesystem::Nodefs, nodefs), root]
+            .into_iter()
+            .chain(images)
+            .collect()
     }
 
     /// Access to nodefs, imagefs and the root file system by the host's mounts, and their errors.
+    /// On a machine without Kubernetes, to the root file system and all others on its disks.
     pub(super) fn filesystems(&self) -> Vec<FilesystemReading> {
         let Ok(mounts) = Mounts::of_host(&self.root) else {
             return Vec::new();
@@ -137,6 +140,28 @@ impl Directories {
                 filesystem == NodeFilesystem::Imagefs && mounts.of(Path::new("/")) == Some(mount);
             if !is_known && !is_root {
                 read.push(self.reading(filesystem, mount));
+            }
+        }
+        if !self.has_pods {
+            read.extend(self.mounted(&mounts));
+        }
+        read
+    }
+
+    /// File systems on disks of the node other than the root file system, each at its first point.
+    fn mounted(&self, mounts: &Mounts) -> Vec<FilesystemReading> {
+        let disks = node_disks::mounted(&self.root);
+        let root = mounts.of(Path::new("/")).map(|mount| mount.device);
+        let mut seen: BTreeSet<_> = root.into_iter().collect();
+        let mut read = Vec::new();
+        for (point, mount) in mounts.by_point() {
+            let is_on_disk = || {
+                let below = node_disks::of_mount(&self.root, mounts, mount);
+                !below.is_disjoint(&disks)
+            };
+            if read.len() < MAX_MOUNTED && is_on_disk() && seen.insert(mount.device) {
+                let point = escape(point.as_os_str().as_bytes()).into();
+                read.push(self.reading(NodeFilesystem::Mounted(point), mount));
             }
         }
         read
@@ -156,20 +181,6 @@ impl Directories {
             access: mount.access,
             errors,
         }
-    }
-
-    /// Returns the sum of the errors that the root file system and these file systems have counted.
-    fn errors<'a>(&self, filesystems: impl Iterator<Item = &'a Filesystem>) -> u64 {
-        let root_device = self.root_device.get_or_init(|| {
-            let mounts = Mounts::of_host(&self.root).ok()?;
-            ext4::device_name(&self.root, mounts.of(Path::new("/"))?.device)
-        });
-        let names = filesystems.filter_map(|found| ext4::device_name(&self.root, found.device()));
-        let names: BTreeSet<String> = names.chain(root_device.clone()).collect();
-        let counts = names
-            .iter()
-            .filter_map(|name| ext4::count(&self.root, name));
-        counts.fold(0, u64::saturating_add)
     }
 
     /// The directories that may be on imagefs, in the order of preference.
@@ -228,12 +239,11 @@ impl Directories {
             Some((of, mount.access == FilesystemAccess::ReadOnly))
         };
         let mut read_only = Vec::new();
-        read_only.extend(is_read_only(NodeFilesystem::Nodefs, &nodefs, &directory));
-        let mut errors = 0;
+        if self.has_pods {
+            read_only.extend(is_read_only(NodeFilesystem::Nodefs, &nodefs, &directory));
+        }
         match ok_or_log!(debug, self.separate(&nodefs), "imagefs not read") {
             Some(found) => {
-                let separate = found.as_ref().map(|(_, imagefs)| imagefs);
-                errors = self.errors(separate.into_iter().chain([&nodefs]));
                 let separate = found.as_ref();
                 read_only.extend(separate.and_then(|(directory, imagefs)| {
                     let path = self.root.path(directory);
@@ -248,7 +258,7 @@ impl Directories {
             samples,
             capacity: Some(nodefs.usage.capacity),
             read_only,
-            filesystem_errors: errors,
+            filesystem_errors: ext4::count_all(&self.root),
             volumes,
         }
     }
@@ -316,7 +326,6 @@ mod tests {
             root: dir.root(),
             nodefs,
             images: Images::Configured(images.into()),
-            root_device: OnceLock::new(),
             has_pods: true,
         };
         let sample = of(link.join("kubelet"), "/images").sample(Some(Vec::new()));

@@ -27,7 +27,7 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
 
 /// Returns reason and message. The reason is the first that applies.
 fn problem(disks: &Disks) -> Option<(&'static str, String)> {
-    let names = disks.read_only.iter().copied().map(NodeFilesystem::as_str);
+    let names = disks.read_only.iter().map(NodeFilesystem::as_str);
     let read_only: Vec<String> = names.map(str::to_owned).collect();
     // Three at most, and escaped: as names, they would be quoted and cut.
     let failed = disks.failed_filesystems.join(", ");

@@ -67,7 +67,9 @@ impl Filesystems {
             .access
             .iter()
             .filter(|(_, access)| **access == Access::ReadOnly);
-        read_only.map(|(filesystem, _)| *filesystem).collect()
+        read_only
+            .map(|(filesystem, _)| filesystem.clone())
+            .collect()
     }
 
     /// Returns those that returned errors, with their places.
@@ -76,8 +78,9 @@ impl Filesystems {
             let access = self.access.get(filesystem);
             errors.rose_at.is_some() || access == Some(&Access::ShutDown)
         });
-        let text = |(filesystem, errors): (&NodeFilesystem, &Errors)| {
-            format!("{} ({})", filesystem.as_str(), errors.place)
+        let text = |(filesystem, errors): (&NodeFilesystem, &Errors)| match filesystem {
+            NodeFilesystem::Mounted(_) => errors.place.clone(),
+            of_node => format!("{} ({})", of_node.as_str(), errors.place),
         };
         failed.map(text).collect()
     }
@@ -118,7 +121,7 @@ impl Filesystems {
                 } else {
                     FilesystemAccess::Writable
                 };
-                changes.extend(self.accessed(*filesystem, access));
+                changes.extend(self.accessed(filesystem, access));
             }
         }
         changes
@@ -131,9 +134,9 @@ impl Filesystems {
         now: BootNanos,
     ) -> Vec<DiskDecision> {
         let before = self.failed();
-        let mut changes = Vec::new();
+        let mut changes = self.forget_unmounted(&read);
         for reading in read {
-            changes.extend(self.accessed(reading.filesystem, reading.access));
+            changes.extend(self.accessed(&reading.filesystem, reading.access));
             self.counted(reading, now);
         }
         let after = self.failed();
@@ -151,16 +154,36 @@ impl Filesystems {
         changes
     }
 
+    /// Removes what was unmounted, and returns the changes.
+    fn forget_unmounted(&mut self, read: &[FilesystemReading]) -> Vec<DiskDecision> {
+        let is_mounted = |filesystem: &NodeFilesystem| {
+            // Nothing was read, or it is a part of every node.
+            read.is_empty()
+                || !matches!(filesystem, NodeFilesystem::Mounted(_))
+                || read.iter().any(|one| one.filesystem == *filesystem)
+        };
+        self.errors.retain(|filesystem, _| is_mounted(filesystem));
+        let gone = self
+            .access
+            .extract_if(.., |filesystem, _| !is_mounted(filesystem));
+        let read_only = gone.filter(|(_, access)| *access == Access::ReadOnly);
+        let change = |(filesystem, _)| DiskDecision::ReadOnly {
+            filesystem,
+            read_only: false,
+        };
+        read_only.map(change).collect()
+    }
+
     fn accessed(
         &mut self,
-        filesystem: NodeFilesystem,
+        filesystem: &NodeFilesystem,
         access: FilesystemAccess,
     ) -> Option<DiskDecision> {
-        let before = self.access.get(&filesystem).copied();
+        let before = self.access.get(filesystem).copied();
         let after = match (before, access) {
             (_, FilesystemAccess::ShutDown) => Access::ShutDown,
             (_, FilesystemAccess::Writable) => Access::Writable,
-            (None, FilesystemAccess::ReadOnly) if filesystem == NodeFilesystem::Nodefs => {
+            (None, FilesystemAccess::ReadOnly) if *filesystem == NodeFilesystem::Nodefs => {
                 Access::ReadOnly
             }
             (None | Some(Access::Immutable), FilesystemAccess::ReadOnly) => Access::Immutable,
@@ -169,11 +192,11 @@ impl Filesystems {
                 FilesystemAccess::ReadOnly,
             ) => Access::ReadOnly,
         };
-        self.access.insert(filesystem, after);
+        self.access.insert(filesystem.clone(), after);
         let read_only = after == Access::ReadOnly;
         let changed = before.is_some_and(|before| before == Access::ReadOnly) != read_only;
-        changed.then_some(DiskDecision::ReadOnly {
-            filesystem,
+        changed.then(|| DiskDecision::ReadOnly {
+            filesystem: filesystem.clone(),
             read_only,
         })
     }

@@ -18,13 +18,56 @@ fn a_file_system_that_was_read_only_at_the_start_did_not_become_so_except_nodefs
         let mut filesystems = Filesystems::default();
         let mut before = false;
         for (read_only, expected) in script.iter().zip(expected) {
-            let changes = filesystems.sampled(&[(filesystem, *read_only)]);
+            let changes = filesystems.sampled(&[(filesystem.clone(), *read_only)]);
             let found = filesystems.read_only().contains(&filesystem);
             assert_eq!(found, *expected, "{why}");
             assert_eq!(changes.len(), usize::from(before != found), "{why}");
             before = found;
         }
     }
+}
+
+#[test]
+fn what_is_unmounted_has_no_fault_any_more() {
+    use FilesystemAccess::{ReadOnly, ShutDown, Writable};
+    let reading = |filesystem: &NodeFilesystem, access| FilesystemReading {
+        filesystem: filesystem.clone(),
+        mount: 7,
+        place: format!("{} on vdb", filesystem.as_str()),
+        access,
+        errors: None,
+    };
+    let [data, logs] = ["/data", "/logs"].map(|point| NodeFilesystem::Mounted(point.into()));
+    let read = |filesystems: &mut Filesystems, of: &[(&NodeFilesystem, FilesystemAccess)]| {
+        let all = of
+            .iter()
+            .map(|(filesystem, access)| reading(filesystem, *access));
+        let changes = filesystems.read(all.collect(), at(1)).len();
+        (changes, filesystems.read_only(), filesystems.failed())
+    };
+    let mut filesystems = Filesystems::default();
+    let none = (0, vec![], vec![]);
+    let all = [(&Root, Writable), (&data, Writable), (&logs, Writable)];
+    assert_eq!(read(&mut filesystems, &all), none);
+    let failed = vec!["/logs on vdb".to_owned()];
+    let faults = [(&Root, Writable), (&data, ReadOnly), (&logs, ShutDown)];
+    let (read_only, failed) = (vec![data.clone()], failed);
+    assert_eq!(
+        read(&mut filesystems, &faults),
+        (2, read_only.clone(), failed.clone())
+    );
+    assert_eq!(
+        read(&mut filesystems, &[]),
+        (0, read_only, failed),
+        "not read"
+    );
+    assert_eq!(read(&mut filesystems, &all[..1]), (2, vec![], vec![]));
+    let again = [(&Root, Writable), (&data, ReadOnly)];
+    assert_eq!(
+        read(&mut filesystems, &again),
+        none,
+        "mounted read-only on purpose"
+    );
 }
 
 #[test]
