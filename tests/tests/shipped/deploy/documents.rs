@@ -20,8 +20,10 @@ fn quoted(document: &str, column: usize) -> BTreeSet<&str> {
 /// Reads every Markdown document for users.
 fn documents() -> Vec<(String, String)> {
     let mut paths = vec![path("../README.md"), path("helm/nodepulse/README.md")];
-    let docs = fs::read_dir(path("../docs")).unwrap();
-    paths.extend(docs.map(|entry| entry.unwrap().path()));
+    for directory in ["../docs", "../docs/questions"] {
+        let files = fs::read_dir(path(directory)).unwrap();
+        paths.extend(files.map(|entry| entry.unwrap().path()));
+    }
     paths.retain(|path| path.extension().is_some_and(|end| end == "md"));
     let read = |path| fs::read_to_string(path).unwrap();
     let all = paths
