@@ -280,7 +280,10 @@ pub(super) fn files(overrides: &Overrides) -> Option<WatchedFiles> {
 fn credentials(config: &Config) -> Option<CredentialSource<'_>> {
     match &config.kubeconfig {
         Some(path) => Some(CredentialSource::Kubeconfig(path)),
-        None => variable(IN_CLUSTER).map(|_| CredentialSource::InCluster),
+        None => {
+            let host = variable(IN_CLUSTER).filter(|host| !host.is_empty());
+            host.map(|_| CredentialSource::InCluster)
+        }
     }
 }
 
