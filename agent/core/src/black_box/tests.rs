@@ -146,7 +146,7 @@ fn the_end_of_a_boot_is_decided_by_its_traces() {
     let expected = "The last boot ended by a kernel panic: dmesg.txt: Kernel panic - not syncing: \
                     \\u{1b}Oops; the next boot began 60 s after the last record. In its last ten \
                     minutes, at least 1.0Mi of memory was available, tasks waited for memory up to \
-                    40% of the time, 1 processes were OOM-killed, disk nvme0n1 did not respond.";
+                    40% of the time, 1 process was OOM-killed, disk nvme0n1 did not respond.";
     assert_eq!(message, expected);
 }
 
