@@ -171,7 +171,8 @@ fn pids() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the first cgroup of this process, from its own upwards, that has a limit.
+/// Returns the first cgroup of this process, from its own upwards, that has a limit. Under systemd,
+/// a cgroup with other processes does not count, such as that of all sessions of a user.
 fn limit<L>(
     hierarchy: impl Fn(&Layout) -> Option<&Hierarchy>,
     read: impl Fn(&Hierarchy, &str) -> Option<L>,
@@ -182,14 +183,28 @@ fn limit<L>(
     let mut all: Vec<_> = all.into_iter().map(|one| one.pathname).collect();
     // A container sees its cgroup here, whatever the path is on the node.
     all.push("/".to_owned());
+    let shares = is_under_systemd() && !is_inner(SERVICE) && !is_inner(CHILD);
     let mut cgroups = all.iter().flat_map(|path| ancestors(path));
-    cgroups.find_map(|cgroup| Some((cgroup.to_owned(), read(hierarchy, cgroup)?)))
+    cgroups.find_map(|cgroup| {
+        let is_own = !shares || is_alone_in(&hierarchy.dir(cgroup));
+        let limit = is_own.then(|| read(hierarchy, cgroup)).flatten()?;
+        Some((cgroup.to_owned(), limit))
+    })
+}
+
+fn is_under_systemd() -> bool {
+    Path::new("/run/systemd/system").is_dir()
+}
+
+/// Returns true if this process is the only one in the cgroup itself.
+fn is_alone_in(cgroup: &Path) -> bool {
+    let processes = fs::read_to_string(cgroup.join("cgroup.procs"));
+    processes.is_ok_and(|all| all.trim_end() == std::process::id().to_string())
 }
 
 /// Runs this command as a transient service with the limit.
 fn as_service(incident: &str, limit: &str, of_pod: &str) -> Result<(), Failure> {
-    let is_possible = Path::new("/run/systemd/system").is_dir() && !is_inner(SERVICE);
-    if !is_possible {
+    if !is_under_systemd() || is_inner(SERVICE) {
         let why = format!(
             "this process has no limit that could be reached; in a pod, set {of_pod}; under systemd, \
              run: systemd-run --pipe --wait -p {limit} nodepulse provoke {incident}"
@@ -202,7 +217,15 @@ fn as_service(incident: &str, limit: &str, of_pod: &str) -> Result<(), Failure> 
     let mut service = Command::new("systemd-run");
     service
         .args(["--pipe", "--wait", "--collect", "--quiet", &nested])
-        .args(["-p", limit, "-p", "MemorySwapMax=0"])
+        // As a rule, systemd ends a service of which a process was OOM-killed.
+        .args([
+            "-p",
+            limit,
+            "-p",
+            "MemorySwapMax=0",
+            "-p",
+            "OOMPolicy=continue",
+        ])
         .arg(program)
         .args(["provoke", incident]);
     Err(cannot("run systemd-run")(service.exec()))
@@ -277,10 +300,50 @@ fn moment() -> BootNanos {
 
 /// Prints where the incident is visible.
 fn report(incident: &str) {
-    println!(
+    let is_in_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+    println!("{}", pointer(incident, is_in_pod));
+}
+
+fn pointer(incident: &str, is_in_pod: bool) -> String {
+    let of_cluster = if is_in_pod {
+        "\n    kubectl describe pod POD       # this pod\n    kubectl nodepulse NODE         # its node"
+    } else {
+        ""
+    };
+    format!(
         "The agent of this machine reports {incident}:\n\n    \
-         nodepulse history              # on the machine\n    \
-         kubectl describe pod POD       # in a cluster: this pod\n    \
-         kubectl nodepulse NODE"
-    );
+         nodepulse history              # on the machine{of_cluster}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use nodepulse_linux::host::scratch::Scratch;
+
+    use super::*;
+
+    #[test]
+    fn kubectl_is_named_in_a_pod_only() {
+        assert_eq!(
+            pointer("it", false),
+            "The agent of this machine reports it:\n\n    nodepulse history              # on the machine"
+        );
+        assert_eq!(pointer("it", true).matches("\n    kubectl ").count(), 2);
+    }
+
+    #[test]
+    fn a_cgroup_is_its_own_only_if_there_is_no_other_process_in_it() {
+        let dir = Scratch::new();
+        let own = std::process::id();
+        let rows = [
+            (format!("{own}\n"), true),
+            (format!("{own}\n{}\n", own + 1), false),
+            (String::new(), false),
+        ];
+        for (processes, expected) in rows {
+            fs::write(dir.path().join("cgroup.procs"), &processes).unwrap();
+            assert_eq!(is_alone_in(dir.path()), expected, "{processes:?}");
+        }
+        assert!(!is_alone_in(&dir.path().join("absent")));
+    }
 }

@@ -287,6 +287,11 @@ fn credentials(config: &Config) -> Option<CredentialSource<'_>> {
     }
 }
 
+/// Returns true if an API server is configured.
+pub(super) fn connects(config: &Config) -> bool {
+    credentials(config).is_some()
+}
+
 /// A client of the API server, if one is configured. `deadline` applies to each request. Opens no
 /// connection.
 pub(super) async fn client(
