@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -38,6 +38,9 @@ const MOST_TASKS: u64 = 4096;
 const INNER: &str = "NODEPULSE_PROVOKE";
 const SERVICE: &str = "service";
 const CHILD: &str = "child";
+
+/// How long a container runs after the kill, so that its state can be seen.
+const ALIVE: Duration = Duration::from_mins(5);
 
 const FILE: &str = "/var/tmp/nodepulse-provoke";
 const WRITING: Duration = Duration::from_mins(1);
@@ -110,7 +113,7 @@ fn oom() -> Result<(), Failure> {
     let Some((cgroup, limit)) = memory_limit() else {
         return as_service("oom", "MemoryMax=64M", "resources.limits.memory: 64Mi");
     };
-    let cgroup = escape(&cgroup);
+    let cgroup = name(&cgroup);
     println!("The memory limit of {cgroup} is {limit}. A child process exceeds it now.");
     let program = std::env::current_exe().map_err(cannot("find this program"))?;
     let mut child = Command::new(program);
@@ -125,6 +128,15 @@ fn oom() -> Result<(), Failure> {
     }
     println!("The kernel has killed it, and this process, the main one, is alive.");
     report("the OOM kill");
+    if is_in_pod() {
+        println!(
+            "\nThis container continues to run, as the Event says, for {} s.",
+            ALIVE.as_secs()
+        );
+        let (_sender, nothing) = mpsc::channel::<()>();
+        // Always a timeout: the sender exists.
+        let _timeout = nothing.recv_timeout(ALIVE);
+    }
     Ok(())
 }
 
@@ -152,7 +164,7 @@ fn pids() -> Result<(), Failure> {
         let of_node = "podPidsLimit of the kubelet, which a pod may not see";
         return as_service("pids", "TasksMax=32", of_node);
     };
-    let cgroup = escape(&cgroup);
+    let cgroup = name(&cgroup);
     println!("The limit of {cgroup} is {limit} tasks. This process reaches it now.");
     let gate = Arc::new(Mutex::new(()));
     let closed = gate.lock().unwrap_or_else(PoisonError::into_inner);
@@ -298,10 +310,22 @@ fn moment() -> BootNanos {
     Clock::kernel().now().boot
 }
 
+/// Returns the name of a cgroup. A container that sees its cgroup alone sees it as the root.
+fn name(cgroup: &str) -> String {
+    if cgroup == "/" {
+        "this container".to_owned()
+    } else {
+        escape(cgroup)
+    }
+}
+
+fn is_in_pod() -> bool {
+    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+}
+
 /// Prints where the incident is visible.
 fn report(incident: &str) {
-    let is_in_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-    println!("{}", pointer(incident, is_in_pod));
+    println!("{}", pointer(incident, is_in_pod()));
 }
 
 fn pointer(incident: &str, is_in_pod: bool) -> String {
