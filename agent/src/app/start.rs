@@ -154,7 +154,7 @@ fn state(
             inputs.simulated.take(),
             &inputs.support,
         ),
-        cgroups: Cgroups::new(agent.pods.clone()),
+        cgroups: Cgroups::new(agent.pods.clone(), client.is_none()),
         pressure_files: PressureFiles::new(&config, agent.pods),
         blocking: Blocking::start(&responder, runtime, agent.names, &lanes, &mut tasks),
         pods: PodUpdates::new(&config, client, &mut tasks),

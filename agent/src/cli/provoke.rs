@@ -33,6 +33,8 @@ const SIGKILL: i32 = 9;
 /// A larger limit is not reached on purpose: the node could run out first.
 const MOST_MEMORY: Bytes = Bytes::from_kib(1 << 20);
 const MOST_TASKS: u64 = 4096;
+/// The time until the agent has read the counter of refused forks.
+const READ: Duration = Duration::from_secs(3);
 
 /// Set to one of the two for the transient service, and for the process that is killed.
 const INNER: &str = "NODEPULSE_PROVOKE";
@@ -174,6 +176,9 @@ fn pids() -> Result<(), Failure> {
         let wait = move || drop(gate.lock());
         refused += u64::from(thread::Builder::new().spawn(wait).is_err());
     }
+    // The agent reads the counter within a second or two, and it ends with the container.
+    let (_waker, woken) = mpsc::channel::<()>();
+    let _late = woken.recv_timeout(READ);
     drop(closed);
     if refused == 0 {
         return Err(Failure::Other("the kernel has refused no task".to_owned()));

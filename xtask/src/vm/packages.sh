@@ -68,7 +68,11 @@ service() {
 }
 
 # The other commands of docs/linux.md, and those of "Try it" in docs/install.md.
-provoked() { nodepulse history --output json | grep '"name":"nodepulse"' | grep -q 'its main process was not killed'; }
+provoked() {
+    all=$(nodepulse history --output json)
+    echo "$all" | grep '"name":"nodepulse"' | grep -q 'its main process was not killed' &&
+        echo "$all" | grep -q 'refused in cgroup /system.slice/run-u.*service: its limit is 32 tasks'
+}
 provoke() {
     file=/var/tmp/provoke
     for incident in oom pids "disk --file $file"; do
