@@ -132,12 +132,10 @@ fn oom() -> Result<(), Failure> {
     report("the OOM kill");
     if is_in_pod() {
         println!(
-            "\nThis container continues to run, as the Event says, for {} s.",
+            "\nThis container continues to run, as the Event reports, for {} s.",
             ALIVE.as_secs()
         );
-        let (_sender, nothing) = mpsc::channel::<()>();
-        // Always a timeout: the sender exists.
-        let _timeout = nothing.recv_timeout(ALIVE);
+        wait(ALIVE);
     }
     Ok(())
 }
@@ -177,8 +175,7 @@ fn pids() -> Result<(), Failure> {
         refused += u64::from(thread::Builder::new().spawn(wait).is_err());
     }
     // The agent reads the counter within a second or two, and it ends with the container.
-    let (_waker, woken) = mpsc::channel::<()>();
-    let _late = woken.recv_timeout(READ);
+    wait(READ);
     drop(closed);
     if refused == 0 {
         return Err(Failure::Other("the kernel has refused no task".to_owned()));
@@ -203,8 +200,8 @@ fn limit<L>(
     let shares = is_under_systemd() && !is_inner(SERVICE) && !is_inner(CHILD);
     let mut cgroups = all.iter().flat_map(|path| ancestors(path));
     cgroups.find_map(|cgroup| {
-        let is_own = !shares || is_alone_in(&hierarchy.dir(cgroup));
-        let limit = is_own.then(|| read(hierarchy, cgroup)).flatten()?;
+        let may_reach = !shares || is_alone_in(&hierarchy.dir(cgroup));
+        let limit = may_reach.then(|| read(hierarchy, cgroup)).flatten()?;
         Some((cgroup.to_owned(), limit))
     })
 }
@@ -235,14 +232,8 @@ fn as_service(incident: &str, limit: &str, of_pod: &str) -> Result<(), Failure> 
     service
         .args(["--pipe", "--wait", "--collect", "--quiet", &nested])
         // As a rule, systemd ends a service of which a process was OOM-killed.
-        .args([
-            "-p",
-            limit,
-            "-p",
-            "MemorySwapMax=0",
-            "-p",
-            "OOMPolicy=continue",
-        ])
+        .args(["-p", limit, "-p", "MemorySwapMax=0"])
+        .args(["-p", "OOMPolicy=continue"])
         .arg(program)
         .args(["provoke", incident]);
     Err(cannot("run systemd-run")(service.exec()))
@@ -311,6 +302,12 @@ fn write(file: &fs::File, writer: u64, until: BootNanos) -> io::Result<Vec<Durat
     Ok(times)
 }
 
+fn wait(time: Duration) {
+    let (_sender, nothing) = mpsc::channel::<()>();
+    // Always a timeout: the sender exists.
+    let _timeout = nothing.recv_timeout(time);
+}
+
 fn moment() -> BootNanos {
     Clock::kernel().now().boot
 }
@@ -361,12 +358,12 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_is_its_own_only_if_there_is_no_other_process_in_it() {
+    fn a_process_is_alone_in_a_cgroup_only_if_there_is_no_other() {
         let dir = Scratch::new();
-        let own = std::process::id();
+        let id = std::process::id();
         let rows = [
-            (format!("{own}\n"), true),
-            (format!("{own}\n{}\n", own + 1), false),
+            (format!("{id}\n"), true),
+            (format!("{id}\n{}\n", id + 1), false),
             (String::new(), false),
         ];
         for (processes, expected) in rows {

@@ -278,13 +278,11 @@ pub(super) fn files(overrides: &Overrides) -> Option<WatchedFiles> {
 
 /// Returns the source of the credentials for the API server, if one is configured.
 fn credentials(config: &Config) -> Option<CredentialSource<'_>> {
-    match &config.kubeconfig {
-        Some(path) => Some(CredentialSource::Kubeconfig(path)),
-        None => {
-            let host = variable(IN_CLUSTER).filter(|host| !host.is_empty());
-            host.map(|_| CredentialSource::InCluster)
-        }
+    if let Some(path) = &config.kubeconfig {
+        return Some(CredentialSource::Kubeconfig(path));
     }
+    let host = variable(IN_CLUSTER).filter(|host| !host.is_empty());
+    host.map(|_| CredentialSource::InCluster)
 }
 
 /// Returns true if an API server is configured.

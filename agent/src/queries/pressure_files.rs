@@ -306,7 +306,7 @@ mod tests {
         let (dir, mut config) = node(&["kubepods"]);
         config.conditions.clear();
         let some = |share| format!("some avg10={share} avg60=1.00 avg300=0.00 total=9\n");
-        dir.write("proc/pressure/io", &some("12.50"));
+        dir.write("proc/pressure/io", some("12.50"));
         for (is_enabled, memory, expected) in [
             (true, "", &[(StallKind::Io, 12.5)][..]),
             (
@@ -317,7 +317,7 @@ mod tests {
             (false, "3.00", &[]),
         ] {
             config.psi.enabled = is_enabled;
-            dir.write("proc/pressure/memory", &some(memory));
+            dir.write("proc/pressure/memory", some(memory));
             let waits = PressureFiles::new(&config, pods_path(&config)).node_waits();
             let waits: Vec<_> = waits
                 .iter()

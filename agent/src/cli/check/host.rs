@@ -359,9 +359,9 @@ mod tests {
                 "31 23 0:27 / /sys/fs/cgroup rw - cgroup2 c rw\n",
             );
             dir.write("sys/fs/cgroup/cgroup.controllers", "memory pids\n");
-            directory
-                .into_iter()
-                .for_each(|directory| dir.mkdir(directory));
+            if let Some(directory) = directory {
+                dir.mkdir(directory);
+            }
             let flags = Overrides {
                 mode: Some(mode.to_owned()),
                 kubeconfig: kubeconfig.map(Into::into),
