@@ -51,7 +51,9 @@ struct Errors {
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Filesystems {
+    #[serde(with = "crate::pairs")]
     access: BTreeMap<NodeFilesystem, Access>,
+    #[serde(with = "crate::pairs")]
     errors: BTreeMap<NodeFilesystem, Errors>,
     /// The sum of the errors in the last sample.
     sampled: u64,
