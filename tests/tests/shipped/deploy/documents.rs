@@ -85,3 +85,45 @@ fn examples_in_yaml_can_be_parsed() {
     }
     assert!(examples >= 5, "{examples}");
 }
+
+#[test]
+fn the_badges_are_true() {
+    let badges = text("../docs/badges.svg");
+    let (_, title) = badges.split_once("<title>").unwrap();
+    let (title, _) = title.split_once("</title>").unwrap();
+    //  badge, file, parts of one of its lines
+    let rows = [
+        (
+            "Linux 5.10+",
+            "../docs/install.md",
+            ["eBPF programs", "require Linux 5.10 "],
+        ),
+        (
+            "Kubernetes 1.30+",
+            "helm/nodepulse/Chart.yaml",
+            ["kubeVersion", ">=1.30.0-0"],
+        ),
+        (
+            "arch x86-64",
+            "../docs/install.md",
+            ["requires Linux", "on x86-64,"],
+        ),
+        (
+            "memory 8 MiB",
+            "../OVERHEAD.md",
+            ["resident memory, MiB", "| 8.00 |"],
+        ),
+        (
+            "license Apache-2.0",
+            "../Cargo.toml",
+            ["license", "\"Apache-2.0\""],
+        ),
+    ];
+    assert!(title.split(", ").eq(rows.iter().map(|(badge, ..)| *badge)));
+    for (badge, file, parts) in rows {
+        let found = text(file)
+            .lines()
+            .any(|line| parts.iter().all(|part| line.contains(part)));
+        assert!(found, "{badge}: {file}");
+    }
+}
