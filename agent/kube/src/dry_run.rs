@@ -113,7 +113,7 @@ impl DryRun {
         match client.send(Method::GET, &existing, Payload::None).await {
             Err(err) => match err.refusal() {
                 Some(Refusal::NotFound) => Ok(None),
-                Some(Refusal::Forbidden) => Ok(empty_node(endpoint)),
+                Some(Refusal::Forbidden) => empty_node(endpoint).map(Some).ok_or(err),
                 _ => Err(err),
             },
             Ok(read) => Ok(Some(read)),

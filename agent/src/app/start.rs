@@ -223,7 +223,7 @@ fn rotation_setup(setup: &CertificateSetup, client: &Client, now: Now) -> Rotati
 
 fn directories(config: &Config, has_server: bool) -> Directories {
     let directories = Directories::new(config);
-    if has_server {
+    if has_server || directories.has_kubelet() {
         directories
     } else {
         directories.without_pods()

@@ -21,7 +21,7 @@ fn print(is_terminal: bool, method: &str, path: &str, body: &[u8]) {
     let text = sentences.unwrap_or_else(|| {
         // The body is JSON, but contains names of others.
         let body = escape_json(body).unwrap_or_else(|| escape(body));
-        format!("{method} {path}\n{body}\n")
+        format!("{method} {}\n{body}\n", escape(path))
     });
     let mut out = io::stdout().lock();
     // The reader may have closed the pipe.
@@ -48,6 +48,11 @@ fn sentences(path: &str, body: &[u8]) -> Option<String> {
         ));
     }
     let conditions = body.pointer("/status/conditions")?.as_array()?;
+    let status = body.get("status")?.as_object()?;
+    let order = status.contains_key("$setElementOrder/conditions");
+    if 1 + usize::from(order) < status.len() {
+        return None;
+    }
     let node = escape(
         path.strip_prefix("/api/v1/nodes/")?
             .strip_suffix("/status")?,
@@ -58,6 +63,9 @@ fn sentences(path: &str, body: &[u8]) -> Option<String> {
             escape_to(text.unwrap_or_default(), LONGEST)
         };
         let [type_, status, message] = ["type", "status", "message"].map(text);
+        if condition.get("$patch").is_some() {
+            return format!("{type_} is removed from the Node {node}\n");
+        }
         format!("{type_} of the Node {node} is {status}: {message}\n")
     };
     Some(conditions.iter().map(line).collect())
@@ -84,6 +92,9 @@ mod tests {
             ("/api/v1/nodes/n/status",
              r#"{"status":{"conditions":[{"type":"PIDsLow","status":"True","message":"few"},{"type":"MemoryLow","status":"False"}]}}"#,
              Some("PIDsLow of the Node n is True: few\nMemoryLow of the Node n is False: \n")),
+            ("/api/v1/nodes/n/status", r#"{"status":{"conditions":[{"type":"PIDsLow","$patch":"delete"}]}}"#,
+             Some("PIDsLow is removed from the Node n\n")),
+            ("/api/v1/nodes/n/status", r#"{"status":{"conditions":[],"addresses":[]}}"#, None),
             ("/api/v1/nodes/n/status", r#"{"status":{}}"#, None),
             ("/api/v1/nodes/n/status", "no JSON", None),
         ];

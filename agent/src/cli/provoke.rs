@@ -186,7 +186,8 @@ fn pids() -> Result<(), Failure> {
 }
 
 /// Returns the first cgroup of this process, from its own upwards, that has a limit. Under systemd,
-/// a cgroup with other processes does not count, such as that of all sessions of a user.
+/// a cgroup with other processes does not count, such as that of all sessions of a user. The
+/// transient service has a limit itself.
 fn limit<L>(
     hierarchy: impl Fn(&Layout) -> Option<&Hierarchy>,
     read: impl Fn(&Hierarchy, &str) -> Option<L>,
@@ -197,10 +198,15 @@ fn limit<L>(
     let mut all: Vec<_> = all.into_iter().map(|one| one.pathname).collect();
     // A container sees its cgroup here, whatever the path is on the node.
     all.push("/".to_owned());
-    let shares = is_under_systemd() && !is_inner(SERVICE) && !is_inner(CHILD);
+    let (is_service, is_child) = (is_inner(SERVICE), is_inner(CHILD));
+    let shares = is_under_systemd() && !is_service && !is_child;
     let mut cgroups = all.iter().flat_map(|path| ancestors(path));
     cgroups.find_map(|cgroup| {
-        let may_reach = !shares || is_alone_in(&hierarchy.dir(cgroup));
+        let may_reach = if is_service {
+            cgroup != "/" && all.iter().any(|one| one == cgroup)
+        } else {
+            !shares || is_alone_in(&hierarchy.dir(cgroup))
+        };
         let limit = may_reach.then(|| read(hierarchy, cgroup)).flatten()?;
         Some((cgroup.to_owned(), limit))
     })
@@ -322,7 +328,7 @@ fn name(cgroup: &str) -> String {
 }
 
 fn is_in_pod() -> bool {
-    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some_and(|host| !host.is_empty())
 }
 
 /// Prints where the incident is visible.

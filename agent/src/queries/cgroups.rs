@@ -23,12 +23,12 @@ const LEVELS: usize = POD_LEVELS + 2;
 /// The counters of forks that a limit refused: see [`pids::refused`].
 const PIDS_FILES: &[&str] = &["pids.events.local", "pids.events"];
 
-/// The cgroups of systemd's units. Their refused forks are reported on a machine without an API
-/// server.
-const UNITS: [&str; 2] = ["/system.slice", "/user.slice"];
+/// The cgroup of systemd's services. Their refused forks are reported on a machine without an API
+/// server. Not those of users, who can make any number of cgroups.
+const UNITS: [&str; 1] = ["/system.slice"];
 
-/// Levels below these: `user-1.slice/user@1.service/app.slice/a.service`.
-const UNIT_LEVELS: usize = 4;
+/// Levels below it: `system-getty.slice/getty@tty1.service`.
+const UNIT_LEVELS: usize = 2;
 
 /// Page size in bytes if the kernel does not report one.
 const USUAL_PAGE: u64 = 4096;
@@ -440,20 +440,28 @@ mod tests {
     #[test]
     fn refused_forks_of_units_are_counted_with_their_limits_if_that_is_wanted() {
         const SERVICE: &str = "/system.slice/a.service";
-        const SESSION: &str = "/user.slice/user-7.slice/session-1.scope";
+        const NESTED: &str = "/system.slice/system-b.slice/b@1.service";
         let files = [
             ("/system.slice/a.service/pids.events", "max 3\n"),
             ("/system.slice/a.service/pids.current", "32\n"),
             ("/system.slice/a.service/pids.max", "32\n"),
             (
-                "/user.slice/user-7.slice/session-1.scope/pids.events",
+                "/system.slice/system-b.slice/b@1.service/pids.events",
                 "max 2\n",
             ),
-            ("/user.slice/user-7.slice/pids.current", "90\n"),
-            ("/user.slice/user-7.slice/pids.max", "100\n"),
+            ("/system.slice/system-b.slice/pids.current", "90\n"),
+            ("/system.slice/system-b.slice/pids.max", "100\n"),
+            (
+                "/system.slice/a.service/delegated/deep/pids.events",
+                "max 1\n",
+            ),
+            (
+                "/user.slice/user-7.slice/session-1.scope/pids.events",
+                "max 1\n",
+            ),
             ("/init.scope/pids.events", "max 1\n"),
         ];
-        for (units, expected) in [(&UNITS[..], &[(SERVICE, 3), (SESSION, 2)][..]), (&[], &[])] {
+        for (units, expected) in [(&UNITS[..], &[(SERVICE, 3), (NESTED, 2)][..]), (&[], &[])] {
             let (_dir, cgroups) = cgroups(&files);
             let cgroups = Cgroups { units, ..cgroups };
             let PodPidInput::Counted(Some(counts)) = cgroups.refused_forks() else {
@@ -465,7 +473,7 @@ mod tests {
         let (_dir, cgroups) = cgroups(&files);
         for (path, at, max) in [
             (SERVICE, SERVICE, 32),
-            (SESSION, "/user.slice/user-7.slice", 100),
+            (NESTED, "/system.slice/system-b.slice", 100),
         ] {
             let PodPidInput::PidLimits { limits, .. } = cgroups.pid_limits(path) else {
                 panic!("no limits");
@@ -499,7 +507,7 @@ mod tests {
             ("populated 0\n", &["kubepods.slice", "kubepods"]),
         ] {
             let (dir, config) = node(&[("@kubepods/cgroup.events", events)]);
-            for (with_units, units) in [(false, &[][..]), (true, &["system.slice", "user.slice"])] {
+            for (with_units, units) in [(false, &[][..]), (true, &["system.slice"])] {
                 let trees = watched_trees(&pods_path(&config), with_units);
                 let tops: Vec<_> = trees.into_iter().map(|tree| tree.top).collect();
                 let cgroups = dir.path().join(CGROUPS);

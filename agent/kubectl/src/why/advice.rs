@@ -94,7 +94,11 @@ fn of_kill(story: &Story, event: &KillEvent) -> Vec<String> {
 /// Returns `true` if the container has ended and was not restarted.
 fn has_ended(story: &Story, container: Option<&str>) -> bool {
     let pod = story.pod.iter();
-    let mut all = pod.flat_map(|pod| pod.status.container_statuses.iter().flatten());
+    let status = pod.map(|pod| &pod.status);
+    let mut all = status.flat_map(|status| {
+        let init = status.init_container_statuses.iter().flatten();
+        init.chain(status.container_statuses.iter().flatten())
+    });
     all.any(|status| Some(&*status.name) == container && status.state.terminated.is_some())
 }
 

@@ -1,7 +1,6 @@
 //! Space and inodes of nodefs, with the root directory, and of imagefs, with container images.
 
 use std::cell::LazyCell;
-use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -66,6 +65,11 @@ impl Directories {
             has_pods: false,
             ..self
         }
+    }
+
+    /// Returns true if there is a kubelet's directory.
+    pub fn has_kubelet(&self) -> bool {
+        self.nodefs.exists()
     }
 
     pub(super) const fn has_pods(&self) -> bool {
@@ -148,23 +152,20 @@ impl Directories {
         read
     }
 
-    /// File systems on disks of the node other than the root file system, each at its first point.
+    /// File systems on disks of the node other than the root file system.
     fn mounted(&self, mounts: &Mounts) -> Vec<FilesystemReading> {
         let disks = node_disks::mounted(&self.root);
         let root = mounts.of(Path::new("/")).map(|mount| mount.device);
-        let mut seen: BTreeSet<_> = root.into_iter().collect();
-        let mut read = Vec::new();
-        for (point, mount) in mounts.by_point() {
-            let is_on_disk = || {
-                let below = node_disks::of_mount(&self.root, mounts, mount);
-                !below.is_disjoint(&disks)
-            };
-            if read.len() < MAX_MOUNTED && is_on_disk() && seen.insert(mount.device) {
-                let point = escape(point.as_os_str().as_bytes()).into();
-                read.push(self.reading(NodeFilesystem::Mounted(point), mount));
-            }
-        }
-        read
+        let all = node_disks::on_devices(mounts).into_iter();
+        let on_disks = all.filter(|mount| {
+            let below = node_disks::of_mount(&self.root, mounts, mount);
+            Some(mount.device) != root && !below.is_disjoint(&disks)
+        });
+        let reading = |mount: &Mount| {
+            let point = escape(mount.point.as_os_str().as_bytes());
+            self.reading(NodeFilesystem::Mounted(point.into()), mount)
+        };
+        on_disks.take(MAX_MOUNTED).map(reading).collect()
     }
 
     fn reading(&self, filesystem: NodeFilesystem, mount: &Mount) -> FilesystemReading {
@@ -244,7 +245,7 @@ impl Directories {
         }
         match ok_or_log!(debug, self.separate(&nodefs), "imagefs not read") {
             Some(found) => {
-                let separate = found.as_ref();
+                let separate = found.as_ref().filter(|_| self.has_pods);
                 read_only.extend(separate.and_then(|(directory, imagefs)| {
                     let path = self.root.path(directory);
                     is_read_only(NodeFilesystem::Imagefs, imagefs, &path)

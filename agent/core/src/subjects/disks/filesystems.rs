@@ -25,6 +25,7 @@ const PERIOD: Duration = Duration::from_mins(1);
 ///    │                     ▲          writable            ▲
 ///    ├─ read-only ─► Immutable (not of nodefs)            │
 ///    └─ read-only, nodefs ────────────────────────────────┘
+/// Mounted: Writable ── read-only without an I/O error ──► Immutable
 /// any state ── shut down ──► ShutDown ── mounted again ──► Writable, ReadOnly
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +58,8 @@ pub(super) struct Filesystems {
     errors: BTreeMap<NodeFilesystem, Errors>,
     /// The sum of the errors in the last sample.
     sampled: u64,
+    /// Time of the last I/O error.
+    error_at: Option<BootNanos>,
     /// Time of the second read after an error.
     again_at: Option<BootNanos>,
     /// Time of the next read while one of them fails.
@@ -91,6 +94,7 @@ impl Filesystems {
     /// again in any case.
     pub(super) fn request(&mut self, now: BootNanos) -> bool {
         let at_once = self.again_at.is_none();
+        self.error_at = Some(now);
         self.again_at.get_or_insert(now.plus(AGAIN));
         at_once
     }
@@ -137,7 +141,19 @@ impl Filesystems {
     ) -> Vec<DiskDecision> {
         let before = self.failed();
         let mut changes = self.forget_unmounted(&read);
+        let has_failed = self.error_at.is_some_and(|at| now.since(at) < PERIOD);
         for reading in read {
+            let is_mounted = matches!(reading.filesystem, NodeFilesystem::Mounted(_));
+            let known = self.access.get(&reading.filesystem);
+            if is_mounted
+                && reading.access == FilesystemAccess::ReadOnly
+                && known == Some(&Access::Writable)
+                && !has_failed
+            {
+                // As after a backup, or before a package is installed.
+                self.access
+                    .insert(reading.filesystem.clone(), Access::Immutable);
+            }
             changes.extend(self.accessed(&reading.filesystem, reading.access));
             self.counted(reading, now);
         }
@@ -156,18 +172,21 @@ impl Filesystems {
         changes
     }
 
-    /// Removes what was unmounted, and returns the changes.
+    /// Removes what was unmounted, or mounted again, and returns the changes.
     fn forget_unmounted(&mut self, read: &[FilesystemReading]) -> Vec<DiskDecision> {
-        let is_mounted = |filesystem: &NodeFilesystem| {
-            // Nothing was read, or it is a part of every node.
-            read.is_empty()
-                || !matches!(filesystem, NodeFilesystem::Mounted(_))
-                || read.iter().any(|one| one.filesystem == *filesystem)
+        let is_gone = |filesystem: &NodeFilesystem, mount: u64| {
+            // Others are a part of every node, or nothing was read.
+            matches!(filesystem, NodeFilesystem::Mounted(_))
+                && !read.is_empty()
+                && !read
+                    .iter()
+                    .any(|one| one.filesystem == *filesystem && one.mount == mount)
         };
-        self.errors.retain(|filesystem, _| is_mounted(filesystem));
         let gone = self
-            .access
-            .extract_if(.., |filesystem, _| !is_mounted(filesystem));
+            .errors
+            .extract_if(.., |filesystem, errors| is_gone(filesystem, errors.mount));
+        let access = &mut self.access;
+        let gone = gone.filter_map(|(filesystem, _)| access.remove_entry(&filesystem));
         let read_only = gone.filter(|(_, access)| *access == Access::ReadOnly);
         let change = |(filesystem, _)| DiskDecision::ReadOnly {
             filesystem,

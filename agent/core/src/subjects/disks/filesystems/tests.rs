@@ -46,6 +46,7 @@ fn what_is_unmounted_has_no_fault_any_more() {
         (changes, filesystems.read_only(), filesystems.failed())
     };
     let mut filesystems = Filesystems::default();
+    filesystems.request(at(1));
     let none = (0, vec![], vec![]);
     let all = [(&Root, Writable), (&data, Writable), (&logs, Writable)];
     assert_eq!(read(&mut filesystems, &all), none);
@@ -68,6 +69,37 @@ fn what_is_unmounted_has_no_fault_any_more() {
         none,
         "mounted read-only on purpose"
     );
+}
+
+#[test]
+fn a_mounted_file_system_is_remounted_read_only_on_purpose_unless_there_was_an_error() {
+    use FilesystemAccess::{ReadOnly, Writable};
+    let backup = NodeFilesystem::Mounted("/backup".into());
+    //  second of an I/O error, mount when it is writable, mount when it is read-only, a fault
+    let rows = [
+        (None, 7, 7, false),
+        (Some(99), 7, 7, true),
+        (Some(30), 7, 7, false),
+        (Some(99), 7, 8, false),
+    ];
+    for (error, before, after, expected) in rows {
+        let mut filesystems = Filesystems::default();
+        if let Some(seconds) = error {
+            filesystems.request(at(seconds));
+        }
+        for (mount, access) in [(before, Writable), (after, ReadOnly), (after, ReadOnly)] {
+            let reading = FilesystemReading {
+                filesystem: backup.clone(),
+                mount,
+                place: "/backup on vdb".to_owned(),
+                access,
+                errors: None,
+            };
+            filesystems.read(vec![reading], at(100));
+        }
+        let found = !filesystems.read_only().is_empty();
+        assert_eq!(found, expected, "{error:?} {after}");
+    }
 }
 
 #[test]
