@@ -222,6 +222,7 @@ impl App {
                         samples,
                         policy: &self.config.policy,
                         stalls: &self.subjects.stalls.readings(),
+                        waits: &self.queries.pressure_files.node_waits(),
                         disks: &self.facts.disks,
                         next: self.subjects.signals.due(),
                     };

@@ -14,6 +14,7 @@ pub mod cleanup;
 mod client;
 pub mod completion;
 pub mod config;
+mod dry_run;
 mod explanation;
 pub mod history;
 mod line_limit;

@@ -105,8 +105,10 @@ mod tests {
     fn commands_of_the_documents_exist() {
         let root = repo::root();
         let mut paths = vec![root.join("README.md"), root.join("CONTRIBUTING.md")];
-        let docs = std::fs::read_dir(root.join("docs")).unwrap();
-        paths.extend(docs.map(|entry| entry.unwrap().path()));
+        for directory in ["docs", "docs/questions"] {
+            let files = std::fs::read_dir(root.join(directory)).unwrap();
+            paths.extend(files.map(|entry| entry.unwrap().path()));
+        }
         paths.retain(|path| path.extension().is_some_and(|end| end == "md"));
         let mut checked = 0;
         for path in paths {

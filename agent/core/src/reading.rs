@@ -299,7 +299,8 @@ pub struct Disk {
 /// The extent of the damage if a disk is slow or fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DiskRole {
-    /// The node is affected: the disk is below nodefs, imagefs, the root file system or swap.
+    /// The node is affected: the disk is below nodefs, imagefs, the root file system or swap; on a
+    /// machine without Kubernetes, below any file system that is mounted.
     Node,
     /// At most the pods that mount the disk are affected.
     Volume,
@@ -334,13 +335,15 @@ pub struct DiskError {
 }
 
 /// A file system without which the node cannot work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum NodeFilesystem {
     /// The file system of the kubelet's root directory.
     Nodefs,
     /// The file system of the container images.
     Imagefs,
     Root,
+    /// On a machine without Kubernetes: another one, at this mount point, escaped.
+    Mounted(Box<str>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -375,11 +378,12 @@ pub struct FilesystemReading {
 
 impl NodeFilesystem {
     /// The name in messages and log fields.
-    pub const fn as_str(self) -> &'static str {
+    pub const fn as_str(&self) -> &str {
         match self {
             Self::Nodefs => "nodefs",
             Self::Imagefs => "imagefs",
             Self::Root => "root",
+            Self::Mounted(point) => point,
         }
     }
 }

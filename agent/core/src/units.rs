@@ -7,6 +7,12 @@ pub mod latency;
 pub mod quantity;
 pub mod rate;
 
+/// Returns a number with what it counts, a noun whose plural ends with `s`.
+pub fn counted(number: u64, noun: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{s}")
+}
+
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash, Serialize, Deserialize,
 )]
@@ -99,5 +105,16 @@ impl DeviceNumber {
 impl std::fmt::Display for DeviceNumber {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.major, self.minor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_is_singular() {
+        let texts = [0, 1, 2].map(|number| counted(number, "OOM kill"));
+        assert_eq!(texts, ["0 OOM kills", "1 OOM kill", "2 OOM kills"]);
     }
 }

@@ -20,7 +20,8 @@ pub type RequestLog = Box<dyn Fn(&str, &str, &[u8]) + Send + Sync>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadSource {
-    /// Objects that were not written here are read from the cluster.
+    /// Objects that were not written here are read from the cluster. If that is not permitted, the
+    /// Node exists and is empty.
     Cluster,
     /// The Node exists and is empty; nothing else exists.
     None,
@@ -110,8 +111,12 @@ impl DryRun {
             ..endpoint.clone()
         };
         match client.send(Method::GET, &existing, Payload::None).await {
-            Err(err) if err.refusal() == Some(Refusal::NotFound) => Ok(None),
-            read => read.map(Some),
+            Err(err) => match err.refusal() {
+                Some(Refusal::NotFound) => Ok(None),
+                Some(Refusal::Forbidden) => empty_node(endpoint).map(Some).ok_or(err),
+                _ => Err(err),
+            },
+            Ok(read) => Ok(Some(read)),
         }
     }
 
@@ -121,15 +126,10 @@ impl DryRun {
         if let Some(object) = written.get(path) {
             return Some(object.clone());
         }
-        let name = endpoint.path.strip_prefix("/api/v1/nodes/")?;
-        let name = name.trim_end_matches("/status");
-        (self.reads == ReadSource::None).then(|| {
-            json!({
-                "apiVersion": "v1",
-                "kind": "Node",
-                "metadata": { "name": name, "resourceVersion": "1" },
-            })
-        })
+        match self.reads {
+            ReadSource::None => empty_node(endpoint),
+            ReadSource::Cluster => None,
+        }
     }
 
     /// Returns the object as stored.
@@ -146,6 +146,16 @@ impl DryRun {
         }
         object
     }
+}
+
+fn empty_node(endpoint: &Endpoint) -> Option<Value> {
+    let name = endpoint.path.strip_prefix("/api/v1/nodes/")?;
+    let name = name.trim_end_matches("/status");
+    Some(json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": { "name": name, "resourceVersion": "1" },
+    }))
 }
 
 /// Returns the path of the object, which may not exist yet.

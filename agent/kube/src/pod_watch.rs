@@ -43,8 +43,8 @@ pub async fn watch(client: Client, node: String, changes: mpsc::Sender<PodChange
         Change::Refused => {
             if !warned.swap(true, Ordering::Relaxed) {
                 warn!(
-                    "cannot watch pods, so their events are recorded on the Node; allow this \
-                     identity to list, watch and get pods"
+                    "cannot watch pods, so Events about those without a link in /var/log/containers are \
+                     recorded on the Node; allow this identity to list, watch and get pods"
                 );
             }
             Some(PodChange::Refused)

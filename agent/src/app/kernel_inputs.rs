@@ -79,7 +79,8 @@ impl KernelInputs {
         }
         let triggers = std::mem::take(&mut agent.triggers);
         inputs.stalls = triggers.iter().map(|trigger| trigger.stall).collect();
-        let (trees, clock) = (watched_trees(&agent.pods), agent.clock);
+        let trees = watched_trees(&agent.pods, agent.client.is_none());
+        let clock = agent.clock;
         if let Some(send) = &inputs.send {
             inputs.watchers = Some(Watchers::start(trees, log, triggers, clock, send));
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
+use nodepulse_core::clock::Now;
 use nodepulse_core::incident::BootId;
 use nodepulse_core::node_status::ledger::Ledger;
 use nodepulse_core::node_status::{NodeFact, Runtime};
@@ -118,11 +119,7 @@ fn state(
     let client = agent.client;
     let has_server = client.is_some();
     let certificate = certificate.zip(client.as_ref());
-    let certificate = certificate.map(|(setup, client)| RotationSetup {
-        found: setup.found.clone(),
-        read_at: now,
-        jitter: client.jitter(),
-    });
+    let certificate = certificate.map(|(setup, client)| rotation_setup(setup, client, now));
     let mut sites = agent
         .sites
         .unwrap_or_else(|| metering::open(&config, client.is_some()));
@@ -137,14 +134,15 @@ fn state(
     metering.record_config(None, now);
     metering.record_support(&inputs.support);
     metering.set_per_pod(config.per_pod_metrics);
-    let is_saved = persistence == Persistence::StateFile;
-    let base = is_saved.then(|| saved::base(&config, tier, &inputs.support));
-    let base = base.flatten();
+    let base = match persistence {
+        Persistence::StateFile => saved::base(&config, tier, &inputs.support),
+        Persistence::None => None,
+    };
     let boot_known = base.is_some();
     let read = agent.reloads.as_ref().map(|reloads| reloads.read.clone());
     let mut tasks = Tasks::default();
     let absent = pressure_files::absent(&config, &agent.pods);
-    let directories = Directories::new(&config);
+    let directories = directories(&config, has_server);
     let runtime = RuntimeClient::new(&config, agent.runtime_connector, &directories);
     let mut setup = agent.history;
     let responder = Responder::new(&config, directories, agent.pods.clone(), base, read)
@@ -156,7 +154,7 @@ fn state(
             inputs.simulated.take(),
             &inputs.support,
         ),
-        cgroups: Cgroups::new(agent.pods.clone()),
+        cgroups: Cgroups::new(agent.pods.clone(), client.is_none()),
         pressure_files: PressureFiles::new(&config, agent.pods),
         blocking: Blocking::start(&responder, runtime, agent.names, &lanes, &mut tasks),
         pods: PodUpdates::new(&config, client, &mut tasks),
@@ -212,6 +210,23 @@ fn state(
         },
         tasks,
         config,
+    }
+}
+
+fn rotation_setup(setup: &CertificateSetup, client: &Client, now: Now) -> RotationSetup {
+    RotationSetup {
+        found: setup.found.clone(),
+        read_at: now,
+        jitter: client.jitter(),
+    }
+}
+
+fn directories(config: &Config, has_server: bool) -> Directories {
+    let directories = Directories::new(config);
+    if has_server || directories.has_kubelet() {
+        directories
+    } else {
+        directories.without_pods()
     }
 }
 

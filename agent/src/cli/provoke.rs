@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -33,11 +33,16 @@ const SIGKILL: i32 = 9;
 /// A larger limit is not reached on purpose: the node could run out first.
 const MOST_MEMORY: Bytes = Bytes::from_kib(1 << 20);
 const MOST_TASKS: u64 = 4096;
+/// The time until the agent has read the counter of refused forks.
+const READ: Duration = Duration::from_secs(3);
 
 /// Set to one of the two for the transient service, and for the process that is killed.
 const INNER: &str = "NODEPULSE_PROVOKE";
 const SERVICE: &str = "service";
 const CHILD: &str = "child";
+
+/// How long a container runs after the kill, so that its state can be seen.
+const ALIVE: Duration = Duration::from_mins(5);
 
 const FILE: &str = "/var/tmp/nodepulse-provoke";
 const WRITING: Duration = Duration::from_mins(1);
@@ -110,7 +115,7 @@ fn oom() -> Result<(), Failure> {
     let Some((cgroup, limit)) = memory_limit() else {
         return as_service("oom", "MemoryMax=64M", "resources.limits.memory: 64Mi");
     };
-    let cgroup = escape(&cgroup);
+    let cgroup = name(&cgroup);
     println!("The memory limit of {cgroup} is {limit}. A child process exceeds it now.");
     let program = std::env::current_exe().map_err(cannot("find this program"))?;
     let mut child = Command::new(program);
@@ -125,6 +130,13 @@ fn oom() -> Result<(), Failure> {
     }
     println!("The kernel has killed it, and this process, the main one, is alive.");
     report("the OOM kill");
+    if is_in_pod() {
+        println!(
+            "\nThis container continues to run, as the Event reports, for {} s.",
+            ALIVE.as_secs()
+        );
+        wait(ALIVE);
+    }
     Ok(())
 }
 
@@ -152,7 +164,7 @@ fn pids() -> Result<(), Failure> {
         let of_node = "podPidsLimit of the kubelet, which a pod may not see";
         return as_service("pids", "TasksMax=32", of_node);
     };
-    let cgroup = escape(&cgroup);
+    let cgroup = name(&cgroup);
     println!("The limit of {cgroup} is {limit} tasks. This process reaches it now.");
     let gate = Arc::new(Mutex::new(()));
     let closed = gate.lock().unwrap_or_else(PoisonError::into_inner);
@@ -162,6 +174,8 @@ fn pids() -> Result<(), Failure> {
         let wait = move || drop(gate.lock());
         refused += u64::from(thread::Builder::new().spawn(wait).is_err());
     }
+    // The agent reads the counter within a second or two, and it ends with the container.
+    wait(READ);
     drop(closed);
     if refused == 0 {
         return Err(Failure::Other("the kernel has refused no task".to_owned()));
@@ -171,7 +185,9 @@ fn pids() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the first cgroup of this process, from its own upwards, that has a limit.
+/// Returns the first cgroup of this process, from its own upwards, that has a limit. Under systemd,
+/// a cgroup with other processes does not count, such as that of all sessions of a user. The
+/// transient service has a limit itself.
 fn limit<L>(
     hierarchy: impl Fn(&Layout) -> Option<&Hierarchy>,
     read: impl Fn(&Hierarchy, &str) -> Option<L>,
@@ -182,14 +198,33 @@ fn limit<L>(
     let mut all: Vec<_> = all.into_iter().map(|one| one.pathname).collect();
     // A container sees its cgroup here, whatever the path is on the node.
     all.push("/".to_owned());
+    let (is_service, is_child) = (is_inner(SERVICE), is_inner(CHILD));
+    let shares = is_under_systemd() && !is_service && !is_child;
     let mut cgroups = all.iter().flat_map(|path| ancestors(path));
-    cgroups.find_map(|cgroup| Some((cgroup.to_owned(), read(hierarchy, cgroup)?)))
+    cgroups.find_map(|cgroup| {
+        let may_reach = if is_service {
+            cgroup != "/" && all.iter().any(|one| one == cgroup)
+        } else {
+            !shares || is_alone_in(&hierarchy.dir(cgroup))
+        };
+        let limit = may_reach.then(|| read(hierarchy, cgroup)).flatten()?;
+        Some((cgroup.to_owned(), limit))
+    })
+}
+
+fn is_under_systemd() -> bool {
+    Path::new("/run/systemd/system").is_dir()
+}
+
+/// Returns true if this process is the only one in the cgroup itself.
+fn is_alone_in(cgroup: &Path) -> bool {
+    let processes = fs::read_to_string(cgroup.join("cgroup.procs"));
+    processes.is_ok_and(|all| all.trim_end() == std::process::id().to_string())
 }
 
 /// Runs this command as a transient service with the limit.
 fn as_service(incident: &str, limit: &str, of_pod: &str) -> Result<(), Failure> {
-    let is_possible = Path::new("/run/systemd/system").is_dir() && !is_inner(SERVICE);
-    if !is_possible {
+    if !is_under_systemd() || is_inner(SERVICE) {
         let why = format!(
             "this process has no limit that could be reached; in a pod, set {of_pod}; under systemd, \
              run: systemd-run --pipe --wait -p {limit} nodepulse provoke {incident}"
@@ -202,7 +237,9 @@ fn as_service(incident: &str, limit: &str, of_pod: &str) -> Result<(), Failure> 
     let mut service = Command::new("systemd-run");
     service
         .args(["--pipe", "--wait", "--collect", "--quiet", &nested])
+        // As a rule, systemd ends a service of which a process was OOM-killed.
         .args(["-p", limit, "-p", "MemorySwapMax=0"])
+        .args(["-p", "OOMPolicy=continue"])
         .arg(program)
         .args(["provoke", incident]);
     Err(cannot("run systemd-run")(service.exec()))
@@ -271,16 +308,74 @@ fn write(file: &fs::File, writer: u64, until: BootNanos) -> io::Result<Vec<Durat
     Ok(times)
 }
 
+fn wait(time: Duration) {
+    let (_sender, nothing) = mpsc::channel::<()>();
+    // Always a timeout: the sender exists.
+    let _timeout = nothing.recv_timeout(time);
+}
+
 fn moment() -> BootNanos {
     Clock::kernel().now().boot
 }
 
+/// Returns the name of a cgroup. A container that sees its cgroup alone sees it as the root.
+fn name(cgroup: &str) -> String {
+    if cgroup == "/" {
+        "this container".to_owned()
+    } else {
+        escape(cgroup)
+    }
+}
+
+fn is_in_pod() -> bool {
+    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some_and(|host| !host.is_empty())
+}
+
 /// Prints where the incident is visible.
 fn report(incident: &str) {
-    println!(
+    println!("{}", pointer(incident, is_in_pod()));
+}
+
+fn pointer(incident: &str, is_in_pod: bool) -> String {
+    let of_cluster = if is_in_pod {
+        "\n    kubectl describe pod POD       # this pod\n    kubectl nodepulse NODE         # its node"
+    } else {
+        ""
+    };
+    format!(
         "The agent of this machine reports {incident}:\n\n    \
-         nodepulse history              # on the machine\n    \
-         kubectl describe pod POD       # in a cluster: this pod\n    \
-         kubectl nodepulse NODE"
-    );
+         nodepulse history              # on the machine{of_cluster}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use nodepulse_linux::host::scratch::Scratch;
+
+    use super::*;
+
+    #[test]
+    fn kubectl_is_named_in_a_pod_only() {
+        assert_eq!(
+            pointer("it", false),
+            "The agent of this machine reports it:\n\n    nodepulse history              # on the machine"
+        );
+        assert_eq!(pointer("it", true).matches("\n    kubectl ").count(), 2);
+    }
+
+    #[test]
+    fn a_process_is_alone_in_a_cgroup_only_if_there_is_no_other() {
+        let dir = Scratch::new();
+        let id = std::process::id();
+        let rows = [
+            (format!("{id}\n"), true),
+            (format!("{id}\n{}\n", id + 1), false),
+            (String::new(), false),
+        ];
+        for (processes, expected) in rows {
+            fs::write(dir.path().join("cgroup.procs"), &processes).unwrap();
+            assert_eq!(is_alone_in(dir.path()), expected, "{processes:?}");
+        }
+        assert!(!is_alone_in(&dir.path().join("absent")));
+    }
 }

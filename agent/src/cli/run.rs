@@ -25,7 +25,7 @@ use super::log::{LogThread, LogWriter};
 use super::obstacle::{self, Obstacle};
 use super::settings::{self, Settings, configuration};
 use super::supervision::{Claiming, StateClaim};
-use super::{certificate, fail, log, logging, refuse, supervision};
+use super::{certificate, dry_run, fail, log, logging, refuse, supervision};
 use crate::app::{
     Agent, AppError, CertificateSetup, KernelSource, ReadConfig, Reloads, RunMode, SetLogging,
 };
@@ -415,7 +415,7 @@ async fn client(
         return certificate::client(config, deadline, flags.run_mode()).await;
     }
     let client = settings::client(config, deadline).await?;
-    let client = Client::dry_run(client, deadline, Box::new(supervision::print))?;
+    let client = Client::dry_run(client, deadline, dry_run::printer())?;
     Ok((Some(client), None))
 }
 

@@ -278,10 +278,16 @@ pub(super) fn files(overrides: &Overrides) -> Option<WatchedFiles> {
 
 /// Returns the source of the credentials for the API server, if one is configured.
 fn credentials(config: &Config) -> Option<CredentialSource<'_>> {
-    match &config.kubeconfig {
-        Some(path) => Some(CredentialSource::Kubeconfig(path)),
-        None => variable(IN_CLUSTER).map(|_| CredentialSource::InCluster),
+    if let Some(path) = &config.kubeconfig {
+        return Some(CredentialSource::Kubeconfig(path));
     }
+    let host = variable(IN_CLUSTER).filter(|host| !host.is_empty());
+    host.map(|_| CredentialSource::InCluster)
+}
+
+/// Returns true if an API server is configured.
+pub(super) fn connects(config: &Config) -> bool {
+    credentials(config).is_some()
 }
 
 /// A client of the API server, if one is configured. `deadline` applies to each request. Opens no

@@ -1,14 +1,13 @@
 //! Interfaces to the service manager and the administrator: notifications, the state directory with
 //! the control socket, and requests to reload the configuration.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::fstat;
-use nodepulse_core::escape::{escape, escape_json};
 use nodepulse_linux::journal::{self, Journal};
 use nodepulse_linux::os::file_watch::{self, WatchedFiles};
 use nodepulse_linux::state::{Claim, Holder, StateError, holder, is_known};
@@ -218,15 +217,6 @@ pub(super) fn reload_requests(files: Option<WatchedFiles>) -> io::Result<mpsc::R
         }
     });
     Ok(requests)
-}
-
-pub(super) fn print(method: &str, path: &str, body: &[u8]) {
-    // The body is JSON, but contains names of others.
-    let body = escape_json(body).unwrap_or_else(|| escape(body));
-    let mut out = io::stdout().lock();
-    // The reader may have closed the pipe.
-    let _closed: io::Result<()> =
-        write!(out, "{method} {path}\n{body}\n\n").and_then(|()| out.flush());
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use nodepulse_core::checked_line;
 use nodepulse_core::incident::{Entry, JsonCondition, JsonFacts, JsonIncident, Position};
 use nodepulse_core::kube_event::ReportedKills;
 use nodepulse_core::node_status::Status;
-use nodepulse_core::node_status::ledger::{LastChange, NOT_REPORTED, is_problem};
+use nodepulse_core::node_status::ledger::{LastChange, NOT_REPORTED, is_problem, problem_after};
 use nodepulse_io::lane::{Lane, NoAnswer};
 use nodepulse_kube::convert;
 use nodepulse_linux::state::{StateError, holder};
@@ -156,11 +156,8 @@ impl End {
             .conditions
             .get(&change.type_)
             .and_then(|last| last.problem);
-        let problem = match is_problem(&change.type_, status) {
-            Some(true) => before.or_else(|| id.parse().ok()),
-            Some(false) => None,
-            None => before,
-        };
+        let is_problem = is_problem(&change.type_, status);
+        let problem = problem_after(before, is_problem, id.parse().ok());
         let last = LastChange { status, problem };
         self.conditions.insert(change.type_.clone(), last);
     }

@@ -23,6 +23,13 @@ const LEVELS: usize = POD_LEVELS + 2;
 /// The counters of forks that a limit refused: see [`pids::refused`].
 const PIDS_FILES: &[&str] = &["pids.events.local", "pids.events"];
 
+/// The cgroup of systemd's services. Their refused forks are reported on a machine without an API
+/// server. Not those of users, who can make any number of cgroups.
+const UNITS: [&str; 1] = ["/system.slice"];
+
+/// Levels below it: `system-getty.slice/getty@tty1.service`.
+const UNIT_LEVELS: usize = 2;
+
 /// Page size in bytes if the kernel does not report one.
 const USUAL_PAGE: u64 = 4096;
 
@@ -32,15 +39,25 @@ pub fn page_size() -> u64 {
         .unwrap_or(USUAL_PAGE)
 }
 
-/// The trees whose changes the agent watches: all cgroups that may be that of the pods.
-pub fn watched_trees(pods: &PodsPath) -> Vec<WatchedTree> {
+/// The trees whose changes the agent watches: all cgroups that may be that of the pods, and those
+/// of units.
+pub fn watched_trees(pods: &PodsPath, with_units: bool) -> Vec<WatchedTree> {
     // `pods_path` has logged why there is no layout.
     let Some(layout) = pods.layout() else {
         return Vec::new();
     };
+    let units = layout.pids.iter().filter(|_| with_units);
+    let units = units.flat_map(|pids| {
+        UNITS.map(|cgroup| WatchedTree {
+            top: pids.dir(cgroup),
+            depth: UNIT_LEVELS,
+            files: PIDS_FILES,
+        })
+    });
     let trees = pods.possible().iter();
     trees
         .flat_map(|cgroup| pod_cgroups(layout, cgroup))
+        .chain(units)
         .collect()
 }
 
@@ -65,10 +82,12 @@ pub struct Cgroups {
     /// `None` if handles cannot be used.
     mount: Option<CgroupMount>,
     paths: CgroupPaths,
+    /// The units whose refused forks are counted.
+    units: &'static [&'static str],
 }
 
 impl Cgroups {
-    pub fn new(pods: PodsPath) -> Self {
+    pub fn new(pods: PodsPath, with_units: bool) -> Self {
         let mount = pods.layout().and_then(|layout| {
             let opened = CgroupMount::open(&layout.memory.mount);
             ok_or_log!(
@@ -81,6 +100,7 @@ impl Cgroups {
             pods,
             mount,
             paths: CgroupPaths::default(),
+            units: if with_units { &UNITS } else { &[] },
         }
     }
 
@@ -202,27 +222,31 @@ impl Cgroups {
         self.pods.layout()?.pids.as_ref()
     }
 
-    /// Reads one counter of every pod and container: about 15 µs each.
+    /// Reads one counter of every pod, container and unit: about 15 µs each.
     pub fn refused_forks(&self) -> PodPidInput {
         let Some(hierarchy) = self.pids() else {
             return PodPidInput::Counted(None);
         };
         let (mut counts, mut buf) = (Vec::new(), Vec::new());
-        let walked = walk::each_below(hierarchy, self.pods.path(), LEVELS, |id, dir, path| {
-            if let Ok(Some(count)) = pids::refused(dir, &mut buf) {
-                counts.push((id, path.to_owned(), count));
+        let units = self.units.iter().map(|top| (*top, UNIT_LEVELS));
+        for (top, levels) in [(self.pods.path(), LEVELS)].into_iter().chain(units) {
+            let walked = walk::each_below(hierarchy, top, levels, |id, dir, path| {
+                if let Ok(Some(count)) = pids::refused(dir, &mut buf) {
+                    counts.push((id, path.to_owned(), count));
+                }
+                true
+            });
+            match walked {
+                Ok(()) => {}
+                // No pod has run yet, so all later cgroups are new.
+                Err(err) if err.is_absent() => {}
+                Err(err) => {
+                    debug!(err = &err as &dyn Error, "pids.events not read");
+                    return PodPidInput::Counted(None);
+                }
             }
-            true
-        });
-        PodPidInput::Counted(match walked {
-            Ok(()) => Some(counts),
-            // No pod has run yet, so all later cgroups are new.
-            Err(err) if err.is_absent() => Some(Vec::new()),
-            Err(err) => {
-                debug!(err = &err as &dyn Error, "pids.events not read");
-                None
-            }
-        })
+        }
+        PodPidInput::Counted(Some(counts))
     }
 
     /// The cgroups in that of a pod, and their tasks.
@@ -246,12 +270,19 @@ impl Cgroups {
         walked.map_or_else(|_| Vec::new(), |()| tasks)
     }
 
-    /// Reads the limits of `cgroup` and its ancestors up to the pods cgroup.
+    /// Reads the limits of `cgroup` and its ancestors up to the pods cgroup, if it is below that.
     pub fn pid_limits(&self, cgroup: &str) -> PodPidInput {
         let pods = self.pods.path();
         let mut buf = Vec::new();
         let limits = self.pids().map(|hierarchy| {
-            let above = cgroup::ancestors(cgroup).filter(|at| at.starts_with(pods));
+            let is_in_pods = classify(cgroup, pods) != CgroupKind::Other;
+            let above = cgroup::ancestors(cgroup).filter(|at| {
+                if is_in_pods {
+                    at.starts_with(pods)
+                } else {
+                    *at != "/"
+                }
+            });
             let limit = |at: &str| {
                 let read = pids::read(hierarchy, at, &mut buf).ok().flatten()?;
                 Some(PidLimit {
@@ -295,7 +326,7 @@ mod tests {
             .collect();
         let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (&**name, *text)).collect();
         let (dir, config) = node(&files);
-        (dir, Cgroups::new(pods_path(&config)))
+        (dir, Cgroups::new(pods_path(&config), false))
     }
 
     fn named(path: &str) -> String {
@@ -407,6 +438,52 @@ mod tests {
     }
 
     #[test]
+    fn refused_forks_of_units_are_counted_with_their_limits_if_that_is_wanted() {
+        const SERVICE: &str = "/system.slice/a.service";
+        const NESTED: &str = "/system.slice/system-b.slice/b@1.service";
+        let files = [
+            ("/system.slice/a.service/pids.events", "max 3\n"),
+            ("/system.slice/a.service/pids.current", "32\n"),
+            ("/system.slice/a.service/pids.max", "32\n"),
+            (
+                "/system.slice/system-b.slice/b@1.service/pids.events",
+                "max 2\n",
+            ),
+            ("/system.slice/system-b.slice/pids.current", "90\n"),
+            ("/system.slice/system-b.slice/pids.max", "100\n"),
+            (
+                "/system.slice/a.service/delegated/deep/pids.events",
+                "max 1\n",
+            ),
+            (
+                "/user.slice/user-7.slice/session-1.scope/pids.events",
+                "max 1\n",
+            ),
+            ("/init.scope/pids.events", "max 1\n"),
+        ];
+        for (units, expected) in [(&UNITS[..], &[(SERVICE, 3), (NESTED, 2)][..]), (&[], &[])] {
+            let (_dir, cgroups) = cgroups(&files);
+            let cgroups = Cgroups { units, ..cgroups };
+            let PodPidInput::Counted(Some(counts)) = cgroups.refused_forks() else {
+                panic!("not counted");
+            };
+            let counts: Vec<_> = counts.iter().map(|(_, path, n)| (&**path, *n)).collect();
+            assert_eq!(counts, expected);
+        }
+        let (_dir, cgroups) = cgroups(&files);
+        for (path, at, max) in [
+            (SERVICE, SERVICE, 32),
+            (NESTED, "/system.slice/system-b.slice", 100),
+        ] {
+            let PodPidInput::PidLimits { limits, .. } = cgroups.pid_limits(path) else {
+                panic!("no limits");
+            };
+            let limits: Vec<_> = limits.iter().map(|one| (&*one.cgroup, one.max)).collect();
+            assert_eq!(limits, [(at, max)], "{path}");
+        }
+    }
+
+    #[test]
     fn the_counter_of_all_pods_is_read_or_there_are_no_pods() {
         let counted = |kills| PodsCounter::Counted(Some(kills));
         let rows = [
@@ -430,11 +507,14 @@ mod tests {
             ("populated 0\n", &["kubepods.slice", "kubepods"]),
         ] {
             let (dir, config) = node(&[("@kubepods/cgroup.events", events)]);
-            let trees = watched_trees(&pods_path(&config));
-            let tops: Vec<_> = trees.into_iter().map(|tree| tree.top).collect();
-            let cgroups = dir.path().join(CGROUPS);
-            let expected: Vec<_> = expected.iter().map(|name| cgroups.join(name)).collect();
-            assert_eq!(tops, expected, "{events}");
+            for (with_units, units) in [(false, &[][..]), (true, &["system.slice"])] {
+                let trees = watched_trees(&pods_path(&config), with_units);
+                let tops: Vec<_> = trees.into_iter().map(|tree| tree.top).collect();
+                let cgroups = dir.path().join(CGROUPS);
+                let names = expected.iter().chain(units);
+                let expected: Vec<_> = names.map(|name| cgroups.join(name)).collect();
+                assert_eq!(tops, expected, "{events}");
+            }
         }
     }
 }

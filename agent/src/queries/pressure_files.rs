@@ -117,6 +117,7 @@ pub struct PressureFiles {
     pods: PodsPath,
     pods_cgroup: String,
     by_stall: BTreeMap<Stall, HostFile>,
+    is_enabled: bool,
     buf: Vec<u8>,
 }
 
@@ -131,6 +132,7 @@ impl PressureFiles {
                 .map(|stall| (stall, psi::node_file(&root, stall.kind)))
                 .collect(),
             pods,
+            is_enabled: config.psi.enabled,
             buf: Vec::new(),
         };
         files.follow();
@@ -166,6 +168,17 @@ impl PressureFiles {
             avg10: psi.avg10,
             avg60: psi.avg60,
         })
+    }
+
+    /// Reads how long tasks of the node waited for memory and for disks, whatever is watched.
+    pub fn node_waits(&mut self) -> Vec<(StallKind, StallSample)> {
+        let of_node = Stall::ALL.into_iter();
+        let is_read = |stall: &Stall| self.is_enabled && stall.of == StallOf::Node;
+        let of_node: Vec<Stall> = of_node.filter(is_read).collect();
+        of_node
+            .into_iter()
+            .filter_map(|stall| Some((stall.kind, self.sample(stall)?)))
+            .collect()
     }
 }
 
@@ -285,6 +298,32 @@ mod tests {
             let absent = absent(&config, &pods_path(&config));
             let found = Stall::ALL.map(|stall| absent.get(&stall).copied());
             assert_eq!(found, *expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_waits_of_the_node_are_read_although_no_condition_depends_on_them() {
+        let (dir, mut config) = node(&["kubepods"]);
+        config.conditions.clear();
+        let some = |share| format!("some avg10={share} avg60=1.00 avg300=0.00 total=9\n");
+        dir.write("proc/pressure/io", some("12.50"));
+        for (is_enabled, memory, expected) in [
+            (true, "", &[(StallKind::Io, 12.5)][..]),
+            (
+                true,
+                "3.00",
+                &[(StallKind::Memory, 3.0), (StallKind::Io, 12.5)],
+            ),
+            (false, "3.00", &[]),
+        ] {
+            config.psi.enabled = is_enabled;
+            dir.write("proc/pressure/memory", some(memory));
+            let waits = PressureFiles::new(&config, pods_path(&config)).node_waits();
+            let waits: Vec<_> = waits
+                .iter()
+                .map(|(kind, read)| (*kind, read.avg10))
+                .collect();
+            assert_eq!(waits, expected, "{is_enabled} {memory:?}");
         }
     }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
-use nodepulse_tests::api_server::{ApiServer, Effect, Fault};
+use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Identity};
 use nodepulse_tests::http1::{Answer, exchange, get, request};
 use nodepulse_tests::process::Process;
 use nodepulse_tests::view::View;
@@ -394,9 +394,24 @@ async fn a_dry_run_prints_each_request_and_only_reads() {
 
 #[tokio::test]
 async fn in_companion_mode_one_patch_is_printed_and_its_conditions_are_the_status() {
+    let dir = tempdir().unwrap();
+    let api = ApiServer::start().await;
+    let stranger = Identity::user("system:serviceaccount:default:default");
+    let kubeconfig = text(&api.kubeconfig(&dir.path().join("stranger"), &stranger));
     let flags = ["--mode", "companion"];
     let run = ["run", "--node-name", "worker-1", "--kernel-tier", "files"];
     let dry = [&run[..], &flags, &["--once", "--dry-run"]].concat();
+    let without_permissions = [&dry[..], &["--kubeconfig", &kubeconfig]].concat();
+    let refused = Process::output(None, &without_permissions).await;
+    assert_eq!(refused.code, Some(0), "{refused:?}");
+    assert!(api.requests().iter().all(|request| request.method == "GET"));
+    let paths = |of: &str| printed(of).into_iter().map(|sent| sent.1);
+    let status = "/api/v1/nodes/worker-1/status";
+    assert!(
+        paths(&refused.stdout).any(|path| path == status),
+        "{refused:?}"
+    );
+
     let run = Process::output(None, &dry).await;
     assert_eq!(run.code, Some(0), "{run:?}");
     let mut sent = printed(&run.stdout);
@@ -405,10 +420,7 @@ async fn in_companion_mode_one_patch_is_printed_and_its_conditions_are_the_statu
     let [(method, path, body)] = sent.as_slice() else {
         panic!("{sent:#?}");
     };
-    assert_eq!(
-        (method.as_str(), path.as_str()),
-        ("PATCH", "/api/v1/nodes/worker-1/status")
-    );
+    assert_eq!((method.as_str(), path.as_str()), ("PATCH", status));
     let spot = Process::output(None, &[&["status", "-o", "json"], &flags[..]].concat()).await;
     assert_eq!(spot.code, Some(0), "{spot:?}");
     let spot: Value = serde_json::from_str(&spot.stdout).unwrap();

@@ -20,13 +20,15 @@ const UNBREAKABLE: &[&str] = &["://", "//! |", "/// |", "─"];
 
 /// Lines of product code below a path, without unit tests, and at most how many there may be.
 const LIMITS: &[(&str, usize)] = &[
-    ("agent", 79_100),
+    ("agent", 79_500),
     ("agent/simulate/", 2_560),
     ("agent/top/", 900),
-    ("xtask/", 8_500),
+    ("xtask/", 8_510),
 ];
+/// The README is read in a minute.
+const README: (usize, usize) = (110, 700);
 /// Lines of all tests.
-const TESTS_MAX: usize = 88_300;
+const TESTS_MAX: usize = 88_700;
 
 /// The lines of each crate, for people.
 pub fn table(sources: &[Source]) -> String {
@@ -59,16 +61,22 @@ pub fn broken(sources: &[Source]) -> Vec<String> {
     let mut broken: Vec<String> = rust(sources).filter_map(too_long).collect();
     broken.extend(rust(sources).flat_map(wide_comments));
     let mut limit = |path: &str, what: &str, lines: usize, most: usize| {
-        let line = || format!("{path}:1: {lines} lines of {what}, above {most}");
+        let line = || format!("{path}:1: {lines} {what}, above {most}");
         broken.extend((lines > most).then(line));
     };
     for (path, most) in LIMITS {
         let below = rust(sources).filter(|source| source.path.starts_with(path));
         let product = below.map(|source| lines(source).0).sum();
-        limit(path, "product code", product, *most);
+        limit(path, "lines of product code", product, *most);
     }
     let tests = rust(sources).map(|source| lines(source).1).sum();
-    limit("tests", "tests", tests, TESTS_MAX);
+    limit("tests", "lines of tests", tests, TESTS_MAX);
+    if let Some(readme) = sources.iter().find(|source| source.path == "README.md") {
+        let (lines, words) = README;
+        let text = &readme.text;
+        limit("README.md", "lines", text.lines().count(), lines);
+        limit("README.md", "words", text.split_whitespace().count(), words);
+    }
     broken
 }
 
@@ -118,6 +126,9 @@ mod tests {
             ("tests/tests/a/main.rs", lines("", TEST_FILE_MAX + 1), 1),
             ("agent/src/a/tests.rs", lines("", TEST_FILE_MAX + 1), 1),
             ("docs/tests.md", lines("", TEST_FILE_MAX + 1), 0),
+            ("README.md", "a b c d e\n".repeat(README.0), 0),
+            ("README.md", "\n".repeat(README.0 + 1), 1),
+            ("README.md", "a ".repeat(README.1 + 1), 1),
         ];
         for (path, text, expected) in table {
             let found = broken(&[source(path, &text)]);

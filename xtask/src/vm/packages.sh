@@ -54,17 +54,56 @@ reload() {
 is_in_history() { nodepulse history --unit hog.service --output json | grep -q '"settled":true'; }
 service() {
     limit='in hog.service was killed because hog.service reached its memory limit of 32Mi'
-    systemd-run --quiet --wait --unit hog --property MemoryMax=32M --property MemorySwapMax=0 tail /dev/zero &&
+    systemd-run --wait --collect --unit hog -p MemoryMax=32M -p MemorySwapMax=0 tail /dev/zero &&
         { echo "not killed"; return 1; }
     until_ok is_in_history >/dev/null || { nodepulse history; journalctl --unit "$unit" --output cat; return 1; }
     journalctl --sync
-    for found in "--unit hog.service" "MESSAGE_ID=587b2e343804407fbd7f2a4acac65aa0 OBJECT_SYSTEMD_UNIT=hog.service"; do
-        # Two words of each.
+    for found in "--unit hog.service" SYSLOG_IDENTIFIER=nodepulse "MESSAGE_ID=587b2e343804407fbd7f2a4acac65aa0 OBJECT_SYSTEMD_UNIT=hog.service"; do
+        # One or two words of each.
         journalctl --output cat $found | grep -q "$limit" ||
             { echo "not found by $found"; journalctl --output export SYSLOG_IDENTIFIER=nodepulse; return 1; }
     done
     equal 0 "$(journalctl --unit "$unit" --output cat | grep -c 'INFO.*OOM kill processes')" &&
         nodepulse history --unit hog.service | tail -n 1
+}
+
+# The other commands of docs/linux.md, and those of "Try it" in docs/install.md.
+provoked() {
+    all=$(nodepulse history --output json)
+    echo "$all" | grep '"name":"nodepulse"' | grep -q 'its main process was not killed' &&
+        echo "$all" | grep -q 'refused in cgroup /system.slice/run-u.*service: its limit is 32 tasks'
+}
+provoke() {
+    file=/var/tmp/provoke
+    for incident in oom pids "disk --file $file"; do
+        nodepulse provoke $incident || { echo "provoke $incident: $?"; return 1; }
+    done
+    [ ! -e $file ] && until_ok provoked || { nodepulse history; return 1; }
+}
+
+history() {
+    id=$(nodepulse history --unit hog.service --output json | sed 's/.*"id":"\([^"]*\)".*/\1/')
+    for shown in "$id" "${id##*-}"; do
+        nodepulse history "$shown" | grep -q '^Process [0-9]* (tail) in hog.service was killed because' ||
+            { echo "no $shown"; nodepulse history; return 1; }
+    done
+    nodepulse history --since 24h | grep -q ' hog.service ' && ! nodepulse history --since 0s | grep ' hog.service ' &&
+        nodepulse status | grep -q 'type: "MemoryLow"' && nodepulse explain | grep '^MemoryLow is False'
+}
+
+# The agent ends in one boot and starts in another.
+boot_id=/proc/sys/kernel/random/boot_id
+has_boot() { nodepulse history --boot=-1 >/dev/null 2>&1; }
+boot() {
+    has_boot && { echo "there was none"; return 1; }
+    cat /proc/sys/kernel/random/uuid >/run/boot_id
+    mount --bind /run/boot_id $boot_id && systemctl kill --signal KILL "$unit"
+    until_ok has_boot >/dev/null
+    page=$(nodepulse history --boot=-1)
+    umount $boot_id
+    # Both waits were read.
+    echo "$page" | grep -q '^PowerLossOrReset' && echo "$page" | grep -q 'min .*i  .*%  .*%  ' && systemctl restart "$unit" &&
+        echo "$page" | tail -n 1 || { echo "$page"; return 1; }
 }
 
 upgrade() {
@@ -324,10 +363,13 @@ shutdown() {
 
 read -r up _ </proc/uptime
 echo "vm-kernel: $(uname -r) ${up%.*}000"
-echo "vm-plan: install reload service upgrade policy disabled killed remove purge journal node faults aborted images runtime network lock logind dbus shutdown"
+echo "vm-plan: install reload service provoke history boot upgrade policy disabled killed remove purge journal node faults aborted images runtime network lock logind dbus shutdown"
 check install install
 check reload reload
 check service service
+check provoke provoke
+check history history
+check boot boot
 check upgrade upgrade
 check policy policy
 check disabled disabled

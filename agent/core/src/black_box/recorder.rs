@@ -9,8 +9,8 @@ use crate::kube_event::DiskTrouble;
 use crate::node_status::Disks;
 use crate::pressure::Policy;
 use crate::pressure::sample::Sample;
-use crate::pressure::stall::StallReading;
-use crate::reading::StallOf;
+use crate::pressure::stall::{StallReading, StallSample};
+use crate::reading::{StallKind, StallOf};
 
 /// The shortest time between two records.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -29,7 +29,10 @@ pub type Batch = Vec<(u64, [u8; super::RECORD])>;
 pub struct Observed<'a> {
     pub samples: &'a [Sample],
     pub policy: &'a Policy,
+    /// Of the conditions that are on.
     pub stalls: &'a [StallReading],
+    /// How long tasks of the node waited, if that was read.
+    pub waits: &'a [(StallKind, StallSample)],
     pub disks: &'a Disks,
     /// When the next samples are due.
     pub next: BootNanos,
@@ -88,6 +91,10 @@ impl Recorder {
         }
         for reading in observed.stalls {
             self.observe_stall(reading);
+        }
+        for (kind, sample) in observed.waits {
+            self.readings
+                .add_stall(kind.as_str(), percent(sample.avg10));
         }
         let Disks {
             slow,

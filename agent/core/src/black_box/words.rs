@@ -82,8 +82,10 @@ impl Readings {
                 "tasks waited for {kind} up to {share}% of the time"
             ));
         }
-        if 0 < self.kills {
-            parts.push(format!("{} processes were OOM-killed", self.kills));
+        match self.kills {
+            0 => {}
+            1 => parts.push("1 process was OOM-killed".to_owned()),
+            kills => parts.push(format!("{kills} processes were OOM-killed")),
         }
         for UnhealthyDisk { name, health } in &self.disks {
             parts.push(match health {

@@ -228,7 +228,7 @@ impl Lines {
 
     fn disk(&mut self, disk: &ExplainedDisk) {
         let of = match disk.role.as_str() {
-            "volume" => " (volumes of pods)",
+            "volume" => " (other volumes)",
             _ => "",
         };
         let name = quote(&disk.name);
@@ -338,7 +338,7 @@ MemoryPressure is True (Low) since t0
   disk vda: slow
     late
     ab
-  disk \"v: healthy\" (volumes of pods): healthy
+  disk \"v: healthy\" (other volumes): healthy
   earliest end t2, in 285 s; extended while the threshold is exceeded
   t1 False to True: w
 

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::json::{API_VERSION, JsonFacts, JsonIncident, JsonObject, JsonSummary};
 use super::{IncidentId, MAX_OPEN};
 use crate::kube_event::ReportedKills;
+use crate::units::counted;
 
 /// The number of objects of which a summary is made; further ones have a common summary.
 const OBJECTS: usize = 64;
@@ -295,12 +296,20 @@ impl RemovedOfObject {
         let Self {
             incidents, kills, ..
         } = *self;
-        let mut message = format!("{incidents} incidents");
+        let mut message = counted(incidents, "incident");
         if 0 < kills {
             // Writing to a String cannot fail.
-            let _written = write!(message, ", with {kills} OOM kills,");
+            let _written = write!(message, ", with {},", counted(kills, "OOM kill"));
         }
-        message += " were removed from the history before they could be delivered here";
+        let (were, they) = if incidents == 1 {
+            ("was", "it")
+        } else {
+            ("were", "they")
+        };
+        let _written = write!(
+            message,
+            " {were} removed from the history before {they} could be delivered here"
+        );
         JsonIncident {
             api_version: API_VERSION.to_owned(),
             id: id.to_string(),
@@ -312,6 +321,37 @@ impl RemovedOfObject {
             reason: "IncidentsRemoved".to_owned(),
             message,
             facts: Some(JsonFacts::Summary(JsonSummary { incidents, kills })),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::incident::BootId;
+
+    #[test]
+    fn a_summary_of_one_incident_is_in_the_singular() {
+        let message = |incidents, kills| {
+            let removed = RemovedOfObject {
+                object: JsonObject::default(),
+                incidents,
+                kills,
+                since: String::new(),
+                until: String::new(),
+            };
+            let boot = BootId(1);
+            removed.summary(IncidentId { boot, number: 1 }).message
+        };
+        let rows = [
+            (1, 0, "1 incident was", "it"),
+            (1, 1, "1 incident, with 1 OOM kill, was", "it"),
+            (3, 7, "3 incidents, with 7 OOM kills, were", "they"),
+        ];
+        for (incidents, kills, were, they) in rows {
+            let expected =
+                format!("{were} removed from the history before {they} could be delivered here");
+            assert_eq!(message(incidents, kills), expected);
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::kube_event::{Finding, KillPlace, Kills, Period, RefusedForks};
 use crate::node_status::{Status, ledger};
 use crate::pods::{Owner, PodId};
 use crate::pressure::io_wait::USED_MOST;
-use crate::units::Bytes;
+use crate::units::{self, Bytes};
 
 /// The version of the form. Members are added without a new version; none is removed, and none
 /// changes its meaning.
@@ -312,13 +312,14 @@ impl JsonIncident {
         let what = match &self.facts {
             Some(JsonFacts::OomKill(kill)) => kill.summary(),
             Some(JsonFacts::UnidentifiedOomKills(counted)) => {
-                format!("{} OOM kills, victims unknown", counted.kills)
+                let kills = units::counted(counted.kills, "OOM kill");
+                format!("{kills}, victims unknown")
             }
             Some(JsonFacts::RefusedForks(refused)) => {
-                let forks = refused.forks;
+                let forks = units::counted(refused.forks, "fork");
                 let limit = refused.limit;
                 let limit = limit.map_or_else(String::new, |max| format!(", limit {max} tasks"));
-                format!("{forks} forks refused{limit}")
+                format!("{forks} refused{limit}")
             }
             Some(JsonFacts::Volume(volume)) => {
                 format!(

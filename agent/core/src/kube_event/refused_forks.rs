@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Words;
 use crate::escape::quote;
 use crate::pods::CgroupKind;
+use crate::units::counted;
 
 /// Forks that were refused in one cgroup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,11 +22,10 @@ pub struct RefusedForks {
 
 impl RefusedForks {
     pub(super) fn words(&self, whereabouts: &str, limit: &str) -> Words {
-        let forks = self.forks;
-        let what = if forks == 1 { "fork" } else { "forks" };
+        let forks = counted(self.forks, "fork");
         Words {
             reason: "PIDLimitReached",
-            message: format!("{forks} {what} refused{whereabouts}: {limit}"),
+            message: format!("{forks} refused{whereabouts}: {limit}"),
         }
     }
 

@@ -143,6 +143,20 @@ pub struct LastChange {
     pub problem: Option<IncidentId>,
 }
 
+/// Returns the incident with which the problem began that is not over after the change `id`, of
+/// which `is_problem` is [`ConditionChange::is_problem`]. The condition can be Unknown in between.
+pub fn problem_after(
+    before: Option<IncidentId>,
+    is_problem: Option<bool>,
+    id: Option<IncidentId>,
+) -> Option<IncidentId> {
+    match is_problem {
+        Some(true) => before.or(id),
+        Some(false) => None,
+        None => before,
+    }
+}
+
 /// The reason of a change to Unknown if the condition is no longer written.
 pub const NOT_REPORTED: &str = "NotReported";
 

@@ -14,7 +14,7 @@ pub fn of(story: &Story) -> Vec<String> {
     let mut all = Vec::new();
     let kills: Vec<KillEvent> = story.events.iter().filter_map(KillEvent::of).collect();
     for kill in newest_of_each(&kills) {
-        all.extend(of_kill(kill));
+        all.extend(of_kill(story, kill));
     }
     for event in &story.events {
         let advice = event.reason.as_deref().and_then(of_reason);
@@ -45,7 +45,7 @@ fn newest_of_each(kills: &[KillEvent]) -> Vec<&KillEvent> {
     newest
 }
 
-fn of_kill(event: &KillEvent) -> Vec<String> {
+fn of_kill(story: &Story, event: &KillEvent) -> Vec<String> {
     let kill = &event.kill;
     let container = kill.container.as_deref();
     let container = container.map_or("a container".to_owned(), |name| {
@@ -76,12 +76,30 @@ fn of_kill(event: &KillEvent) -> Vec<String> {
         _ => format!("processes in {container} were OOM-killed; the limit is not known{largest}"),
     }];
     if kill.consequence.as_deref() == Some("child_process") {
-        advice.push(format!(
-            "{container} continued to run without the process that was killed, and Kubernetes restarts \
-             nothing: check that it still works"
-        ));
+        advice.push(if has_ended(story, kill.container.as_deref()) {
+            format!(
+                "{container} continued to run without the process that was killed, and ended later: the \
+                 reason OOMKilled in its status can be that kill, whatever its exit code is"
+            )
+        } else {
+            format!(
+                "{container} continued to run without the process that was killed, and Kubernetes \
+                 restarts nothing: check that it still works"
+            )
+        });
     }
     advice
+}
+
+/// Returns `true` if the container has ended and was not restarted.
+fn has_ended(story: &Story, container: Option<&str>) -> bool {
+    let pod = story.pod.iter();
+    let status = pod.map(|pod| &pod.status);
+    let mut all = status.flat_map(|status| {
+        let init = status.init_container_statuses.iter().flatten();
+        init.chain(status.container_statuses.iter().flatten())
+    });
+    all.any(|status| Some(&*status.name) == container && status.state.terminated.is_some())
 }
 
 fn of_reason(reason: &str) -> Option<&'static str> {

@@ -22,12 +22,19 @@ pub fn device_name(root: &HostRoot, device: DeviceNumber) -> Option<String> {
     name.into_string().ok()
 }
 
-/// Returns the errors on a block device; `None` without a mounted ext4 or a readable file.
-pub fn count(root: &HostRoot, name: &str) -> Option<u64> {
+/// Returns the sum of the errors of all mounted ext4.
+pub fn count_all(root: &HostRoot) -> u64 {
+    let counts = root.names("sys/fs/ext4");
+    let counts = counts.filter_map(|name| count(root, &name));
+    counts.fold(0, u64::saturating_add)
+}
+
+fn count(root: &HostRoot, name: &str) -> Option<u64> {
     number(root, name, "errors_count")
 }
 
-/// Like [`count`], with the time of the last error, and whether ext4 stopped writing with it.
+/// Returns the errors on a block device, the time of the last one, and whether ext4 stopped writing
+/// with it; `None` without a mounted ext4 or a readable file.
 pub fn errors(root: &HostRoot, name: &str) -> Option<FilesystemErrors> {
     let count = count(root, name)?;
     let last = number(root, name, "last_error_time")?;
@@ -108,8 +115,11 @@ mod tests {
                 "{count:?} {last:?} {function:?} {options:?}"
             );
         }
-        let xfs = Scratch::new();
-        assert_eq!(super::count(&xfs.root(), "vda1"), None);
+        assert_eq!(count_all(&Scratch::new().root()), 0, "no ext4");
+        let dir = node("3\n", "9\n", "", CONTINUES);
+        dir.write("sys/fs/ext4/features/lazy_itable_init", "supported\n");
+        dir.write("sys/fs/ext4/dm-1/errors_count", "4\n");
+        assert_eq!(count_all(&dir.root()), 7);
     }
 
     #[test]

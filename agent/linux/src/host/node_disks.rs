@@ -33,6 +33,47 @@ pub fn find(root: &HostRoot, directories: &[PathBuf]) -> Option<BTreeSet<DeviceN
     Some(search.disks)
 }
 
+/// File systems with the device number 0 whose source is one of their disks. That of others, such
+/// as FUSE, is what the user who mounted them chose.
+const ON_DISKS: [&str; 2] = ["btrfs", "bcachefs"];
+/// File systems that are read-only by nature, such as images of programs and optical disks.
+const IMAGES: [&str; 4] = ["squashfs", "erofs", "iso9660", "udf"];
+
+/// Returns the mounts of file systems on block devices, each once, at its oldest mount.
+pub fn on_devices(mounts: &Mounts) -> Vec<&Mount> {
+    let is_on_device = |mount: &&Mount| {
+        let kind = mount.kind.as_str();
+        (mount.device.major != 0 || ON_DISKS.contains(&kind)) && !IMAGES.contains(&kind)
+    };
+    let mut all: Vec<_> = mounts.by_point().into_values().collect();
+    all.retain(is_on_device);
+    all.sort_by_key(|mount| (mount.device, mount.id));
+    all.dedup_by_key(|mount| mount.device);
+    all
+}
+
+/// Returns the disks below all mounted file systems, as far as they can be determined, except USB
+/// disks and other removable ones.
+pub fn mounted(root: &HostRoot) -> BTreeSet<DeviceNumber> {
+    let Ok(mounts) = Mounts::of_host(root) else {
+        return BTreeSet::new();
+    };
+    let all = on_devices(&mounts).into_iter();
+    let disks = all.flat_map(|mount| of_mount(root, &mounts, mount));
+    disks.filter(|disk| !is_removable(root, *disk)).collect()
+}
+
+fn is_removable(root: &HostRoot, disk: DeviceNumber) -> bool {
+    let directory = root.path(format!("sys/dev/block/{disk}"));
+    // USB disks with a fixed medium are not marked as removable.
+    let is_usb = directory.canonicalize().is_ok_and(|path| {
+        path.iter()
+            .any(|part| part.as_encoded_bytes().starts_with(b"usb"))
+    });
+    let flag = root.read_string(format!("sys/dev/block/{disk}/removable"));
+    is_usb || flag.is_ok_and(|flag| flag.trim_end() == "1")
+}
+
 /// Returns the disks below a mounted file system, as far as they can be determined.
 pub fn of_mount(root: &HostRoot, mounts: &Mounts, mount: &Mount) -> BTreeSet<DeviceNumber> {
     let mut search = Search::new(root, mounts);
@@ -284,6 +325,32 @@ mod tests {
             assert_eq!(disks(&node(mounts, "")), None, "{mounts}");
         }
         assert_eq!(disks(&Scratch::new()), None, "no mounts");
+    }
+
+    #[test]
+    fn mounted_disks_are_those_of_each_file_system_that_are_not_removable() {
+        let mounts = [
+            ROOT,
+            "30 22 8:32 / /srv rw - xfs /dev/sdc rw\n",
+            "31 22 0:40 / /unknown rw - zfs pool/data rw\n",
+            "32 22 104:0 / /media/stick rw - vfat /dev/cciss/c0d0 rw\n",
+            "33 22 0:41 / /run rw - tmpfs tmpfs rw\n",
+            "34 22 0:42 / /home/u/m rw - fuse.x /dev/sdb rw\n",
+            "35 22 7:0 / /snap/x ro - squashfs /dev/loop0 ro\n",
+            "36 22 9:1 / /mnt/usb rw - ext4 /dev/md1 rw\n",
+        ];
+        let dir = node(&mounts.concat(), "");
+        dir.write("sys/devices/block/sdc/removable", "0\n");
+        dir.write("sys/devices/block/cciss!c0d0/removable", "1\n");
+        device(&dir, "usb2/2-1/md1", "9:1", &[]);
+        let found = mounted(&dir.root());
+        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["8:0", "8:32"]);
+        assert_eq!(
+            mounted(&Scratch::new().root()),
+            BTreeSet::new(),
+            "no mounts"
+        );
     }
 
     #[test]

@@ -3,10 +3,9 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use nix::sys::stat::{major, minor};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nodepulse_core::reading::{Reading, Signal};
-use nodepulse_core::units::{Bytes, DeviceNumber};
+use nodepulse_core::units::Bytes;
 
 use super::{HostError, HostRoot, present, resolve, signed};
 
@@ -57,15 +56,6 @@ pub struct Filesystem {
 }
 
 impl Filesystem {
-    /// Returns the device number. The major number 0 is that of no device.
-    pub fn device(&self) -> DeviceNumber {
-        let number = |number: u64| u32::try_from(number).unwrap_or_default();
-        DeviceNumber {
-            major: number(major(self.device)),
-            minor: number(minor(self.device)),
-        }
-    }
-
     /// Returns `true` if both have the same blocks. Subvolumes of one Btrfs differ only in `st_dev`
     /// and in the second half of `f_fsid`: `btrfs_statfs` in
     /// <https://github.com/torvalds/linux/blob/v6.12/fs/btrfs/super.c>.

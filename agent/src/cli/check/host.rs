@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nodepulse_core::explanation::Explanation;
@@ -19,7 +19,7 @@ use nodepulse_linux::os::ntp::{ClockSync, clock_sync};
 use nodepulse_linux::os::psi;
 
 use super::super::client;
-use super::super::settings::excessive_reservations;
+use super::super::settings::{self, excessive_reservations};
 use super::report::{Item, Verdict};
 use crate::config::{Config, key};
 use crate::queries::blocking::nodefs::Directories;
@@ -29,11 +29,16 @@ pub(super) fn items(config: &Config) -> Vec<Item> {
     let layout = Layout::detect(&HostRoot::new(&config.host_root));
     let mut items = vec![cgroups(layout.as_ref()).named("cgroups")];
     let pods = PodsPath::new(layout.ok(), &config.pods_cgroups);
-    let of_pods = pods.layout().map(|layout| pods_cgroup(&pods, layout));
-    items.extend(of_pods.map(|item| item.named("cgroup of the pods")));
+    if is_without_kubernetes(config, &pods) {
+        let found = "not used: there is no Kubernetes, and OOM kills are those of systemd units";
+        items.push(Item::ok(found).named("pods"));
+    } else {
+        let of_pods = pods.layout().map(|layout| pods_cgroup(&pods, layout));
+        items.extend(of_pods.map(|item| item.named("cgroup of the pods")));
+        let links = container_logs(&HostRoot::new(&config.host_root));
+        items.push(links.named(format!("/{}", container_logs::DIRECTORY)));
+    }
     items.extend(stalls(config, &pods));
-    let links = container_logs(&HostRoot::new(&config.host_root));
-    items.push(links.named(format!("/{}", container_logs::DIRECTORY)));
     let excessive = excessive_reservations(config).map(|why| Item::missing(why, "reserve less"));
     items.extend(excessive.map(|item| item.named("reservations")));
     items.push(clock(clock_sync()).named("clock"));
@@ -109,6 +114,17 @@ fn cgroups(layout: Result<&Layout, &HostError>) -> Item {
         return Item::degraded(format!("{found}, without the pids controller"), cure);
     }
     Item::ok(found)
+}
+
+/// Returns true if there is neither a trace of a kubelet nor a connection to an API server.
+fn is_without_kubernetes(config: &Config, pods: &PodsPath) -> bool {
+    let root = HostRoot::new(&config.host_root);
+    let directories = [&config.root_directory, Path::new(container_logs::DIRECTORY)];
+    let is_there = |directory: &Path| root.path(directory).exists();
+    config.mode == Mode::Companion
+        && !settings::connects(config)
+        && pods.existing().is_empty()
+        && !directories.into_iter().any(is_there)
 }
 
 fn pods_cgroup(pods: &PodsPath, layout: &Layout) -> Item {
@@ -290,7 +306,6 @@ mod tests {
     use nodepulse_linux::host::scratch::Scratch;
 
     use super::*;
-    use std::path::Path;
 
     use crate::config::Overrides;
 
@@ -323,6 +338,42 @@ mod tests {
                 "{mode}: {found:?}"
             );
             assert!(found[1].found.contains("no trigger on"), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_trace_of_kubernetes_makes_what_is_missing_for_pods_a_fault() {
+        //  mode, kubeconfig, directory that exists
+        let rows = [
+            ("companion", None, None, true),
+            ("companion", Some("/kubeconfig"), None, false),
+            ("companion", None, Some("var/lib/kubelet"), false),
+            ("companion", None, Some("var/log/containers"), false),
+            ("companion", None, Some("sys/fs/cgroup/kubepods"), false),
+            ("node", None, None, false),
+        ];
+        for (mode, kubeconfig, directory, expected) in rows {
+            let dir = Scratch::new();
+            dir.write(
+                "proc/self/mountinfo",
+                "31 23 0:27 / /sys/fs/cgroup rw - cgroup2 c rw\n",
+            );
+            dir.write("sys/fs/cgroup/cgroup.controllers", "memory pids\n");
+            if let Some(directory) = directory {
+                dir.mkdir(directory);
+            }
+            let flags = Overrides {
+                mode: Some(mode.to_owned()),
+                kubeconfig: kubeconfig.map(Into::into),
+                host_root: Some(dir.path().display().to_string()),
+                ..Overrides::default()
+            };
+            let absent = |_: &Path| Err(io::ErrorKind::NotFound.into());
+            let config = Config::load(&flags, &|_| None, &absent, "worker-1").unwrap();
+            let layout = Layout::detect(&dir.root()).unwrap();
+            let pods = PodsPath::new(Some(layout), &config.pods_cgroups);
+            let found = is_without_kubernetes(&config, &pods);
+            assert_eq!(found, expected, "{mode} {kubeconfig:?} {directory:?}");
         }
     }
 

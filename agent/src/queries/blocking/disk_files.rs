@@ -74,11 +74,16 @@ fn list(directories: &Directories) -> Option<Vec<Disk>> {
 
 /// Returns the disks that the node depends on, or `None` if every disk may be one.
 fn of_node(directories: &Directories) -> Option<BTreeSet<DeviceNumber>> {
-    let found = node_disks::find(directories.root(), &directories.on_node());
-    if found.is_none() {
+    let root = directories.root();
+    let found = node_disks::find(root, &directories.on_node());
+    let Some(mut found) = found else {
         debug!("the disks below the node's file systems are not known; every disk sets conditions");
+        return None;
+    };
+    if !directories.has_pods() {
+        found.extend(node_disks::mounted(root));
     }
-    found
+    Some(found)
 }
 
 fn with_role(disk: Disk, of_node: Option<&BTreeSet<DeviceNumber>>) -> Disk {
@@ -148,7 +153,7 @@ fn logged<T>(read: Result<T, HostError>) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use nodepulse_core::clock::{BootNanos, Stamp};
-    use nodepulse_core::reading::SlowWindow;
+    use nodepulse_core::reading::{NodeFilesystem, SlowWindow};
     use nodepulse_core::record::{DiskAction, DiskChange};
     use nodepulse_linux::host::scratch::Scratch;
 
@@ -191,6 +196,16 @@ mod tests {
         let mounts = "1 0 0:9 / / rw - tmpfs tmpfs rw\n2 1 254:0 / /var rw - ext4 /dev/vda rw\n";
         dir.write("proc/1/mountinfo", mounts);
         assert_eq!(listed(), Some(DiskRole::Node));
+        dir.write("proc/1/mountinfo", mounts.replace("/var", "/srv"));
+        assert_eq!(listed(), Some(DiskRole::Volume));
+        let plain = directories(&dir).without_pods();
+        let listed = list(&plain).map(|disks| disks[0].role);
+        assert_eq!(listed, Some(DiskRole::Node));
+        let read = plain.filesystems().into_iter();
+        let places: Vec<_> = read.map(|one| (one.filesystem, one.place)).collect();
+        let srv = NodeFilesystem::Mounted("/srv".into());
+        let expected = [(NodeFilesystem::Root, "/ on tmpfs"), (srv, "/srv on vda")];
+        assert_eq!(places, expected.map(|(of, place)| (of, place.to_owned())));
     }
 
     /// A host with the disk vda.

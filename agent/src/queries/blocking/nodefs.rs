@@ -1,10 +1,9 @@
 //! Space and inodes of nodefs, with the root directory, and of imagefs, with container images.
 
 use std::cell::LazyCell;
-use std::collections::BTreeSet;
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 use nodepulse_core::escape::escape;
 use nodepulse_core::pods::PodId;
@@ -24,6 +23,9 @@ use crate::config::Config;
 /// Image directories of containerd, and of CRI-O and Podman, unless a runtime reports another.
 const IMAGES: [&str; 2] = ["/var/lib/containerd", "/var/lib/containers/storage"];
 
+/// Most file systems that are read in addition to the root file system.
+const MAX_MOUNTED: usize = 64;
+
 #[derive(Debug, Clone)]
 pub struct Directories {
     root: HostRoot,
@@ -31,8 +33,7 @@ pub struct Directories {
     pub(super) nodefs: PathBuf,
     /// Paths on the node.
     images: Images,
-    /// Name of the device of the root file system, which never changes. `None` if it has none.
-    root_device: OnceLock<Option<String>>,
+    has_pods: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -54,8 +55,25 @@ impl Directories {
                 Images::Configured,
             ),
             root,
-            root_device: OnceLock::new(),
+            has_pods: true,
         }
+    }
+
+    /// A machine without Kubernetes: what a disk contains belongs to the machine, not to pods.
+    pub fn without_pods(self) -> Self {
+        Self {
+            has_pods: false,
+            ..self
+        }
+    }
+
+    /// Returns true if there is a kubelet's directory.
+    pub fn has_kubelet(&self) -> bool {
+        self.nodefs.exists()
+    }
+
+    pub(super) const fn has_pods(&self) -> bool {
+        self.has_pods
     }
 
     /// Without images elsewhere; for tests.
@@ -65,7 +83,7 @@ impl Directories {
             nodefs: root.path(nodefs),
             images: Images::Reported(watch::Sender::default()),
             root,
-            root_device: OnceLock::new(),
+            has_pods: true,
         }
     }
 
@@ -98,14 +116,18 @@ impl Directories {
         let nodefs = self.nodefs_on_node();
         let images = self.images().into_iter();
         let images = images.map(|path| (NodeFilesystem::Imagefs, path));
-        let ends = [
-            (NodeFilesystem::Nodefs, nodefs),
-            (NodeFilesystem::Root, PathBuf::from("/")),
-        ];
-        ends.into_iter().chain(images).collect()
+        let root = (NodeFilesystem::Root, PathBuf::from("/"));
+        if !self.has_pods {
+            return vec![root];
+        }
+        [(NodeFilesystem::Nodefs, nodefs), root]
+            .into_iter()
+            .chain(images)
+            .collect()
     }
 
     /// Access to nodefs, imagefs and the root file system by the host's mounts, and their errors.
+    /// On a machine without Kubernetes, to the root file system and all others on its disks.
     pub(super) fn filesystems(&self) -> Vec<FilesystemReading> {
         let Ok(mounts) = Mounts::of_host(&self.root) else {
             return Vec::new();
@@ -124,7 +146,26 @@ impl Directories {
                 read.push(self.reading(filesystem, mount));
             }
         }
+        if !self.has_pods {
+            read.extend(self.mounted(&mounts));
+        }
         read
+    }
+
+    /// File systems on disks of the node other than the root file system.
+    fn mounted(&self, mounts: &Mounts) -> Vec<FilesystemReading> {
+        let disks = node_disks::mounted(&self.root);
+        let root = mounts.of(Path::new("/")).map(|mount| mount.device);
+        let all = node_disks::on_devices(mounts).into_iter();
+        let on_disks = all.filter(|mount| {
+            let below = node_disks::of_mount(&self.root, mounts, mount);
+            Some(mount.device) != root && !below.is_disjoint(&disks)
+        });
+        let reading = |mount: &Mount| {
+            let point = escape(mount.point.as_os_str().as_bytes());
+            self.reading(NodeFilesystem::Mounted(point.into()), mount)
+        };
+        on_disks.take(MAX_MOUNTED).map(reading).collect()
     }
 
     fn reading(&self, filesystem: NodeFilesystem, mount: &Mount) -> FilesystemReading {
@@ -141,20 +182,6 @@ impl Directories {
             access: mount.access,
             errors,
         }
-    }
-
-    /// Returns the sum of the errors that the root file system and these file systems have counted.
-    fn errors<'a>(&self, filesystems: impl Iterator<Item = &'a Filesystem>) -> u64 {
-        let root_device = self.root_device.get_or_init(|| {
-            let mounts = Mounts::of_host(&self.root).ok()?;
-            ext4::device_name(&self.root, mounts.of(Path::new("/"))?.device)
-        });
-        let names = filesystems.filter_map(|found| ext4::device_name(&self.root, found.device()));
-        let names: BTreeSet<String> = names.chain(root_device.clone()).collect();
-        let counts = names
-            .iter()
-            .filter_map(|name| ext4::count(&self.root, name));
-        counts.fold(0, u64::saturating_add)
     }
 
     /// The directories that may be on imagefs, in the order of preference.
@@ -213,13 +240,12 @@ impl Directories {
             Some((of, mount.access == FilesystemAccess::ReadOnly))
         };
         let mut read_only = Vec::new();
-        read_only.extend(is_read_only(NodeFilesystem::Nodefs, &nodefs, &directory));
-        let mut errors = 0;
+        if self.has_pods {
+            read_only.extend(is_read_only(NodeFilesystem::Nodefs, &nodefs, &directory));
+        }
         match ok_or_log!(debug, self.separate(&nodefs), "imagefs not read") {
             Some(found) => {
-                let separate = found.as_ref().map(|(_, imagefs)| imagefs);
-                errors = self.errors(separate.into_iter().chain([&nodefs]));
-                let separate = found.as_ref();
+                let separate = found.as_ref().filter(|_| self.has_pods);
                 read_only.extend(separate.and_then(|(directory, imagefs)| {
                     let path = self.root.path(directory);
                     is_read_only(NodeFilesystem::Imagefs, imagefs, &path)
@@ -233,7 +259,7 @@ impl Directories {
             samples,
             capacity: Some(nodefs.usage.capacity),
             read_only,
-            filesystem_errors: errors,
+            filesystem_errors: ext4::count_all(&self.root),
             volumes,
         }
     }
@@ -301,7 +327,7 @@ mod tests {
             root: dir.root(),
             nodefs,
             images: Images::Configured(images.into()),
-            root_device: OnceLock::new(),
+            has_pods: true,
         };
         let sample = of(link.join("kubelet"), "/images").sample(Some(Vec::new()));
         assert_eq!(sample, StorageSample::missing());

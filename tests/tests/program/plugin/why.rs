@@ -61,6 +61,17 @@ async fn the_story_is_in_the_order_of_time_and_ends_with_what_to_do() {
         ],
     );
     assert!(!text.contains('\u{1b}'), "{text:?}");
+
+    let mut pod = cluster.api.object(CART).unwrap();
+    pod["status"]["containerStatuses"][0]["state"] =
+        json!({ "terminated": { "exitCode": 0, "reason": "OOMKilled" } });
+    cluster.api.put_object(pod);
+    let text = cluster.run(&["why", "cart-0", "-n", "shop"]).await.good();
+    assert!(
+        text.contains("and ended later: the reason OOMKilled"),
+        "{text}"
+    );
+    assert!(!text.contains("check that it still works"), "{text}");
 }
 
 #[tokio::test]

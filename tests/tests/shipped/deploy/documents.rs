@@ -20,8 +20,10 @@ fn quoted(document: &str, column: usize) -> BTreeSet<&str> {
 /// Reads every Markdown document for users.
 fn documents() -> Vec<(String, String)> {
     let mut paths = vec![path("../README.md"), path("helm/nodepulse/README.md")];
-    let docs = fs::read_dir(path("../docs")).unwrap();
-    paths.extend(docs.map(|entry| entry.unwrap().path()));
+    for directory in ["../docs", "../docs/questions"] {
+        let files = fs::read_dir(path(directory)).unwrap();
+        paths.extend(files.map(|entry| entry.unwrap().path()));
+    }
     paths.retain(|path| path.extension().is_some_and(|end| end == "md"));
     let read = |path| fs::read_to_string(path).unwrap();
     let all = paths
@@ -82,4 +84,46 @@ fn examples_in_yaml_can_be_parsed() {
         }
     }
     assert!(examples >= 5, "{examples}");
+}
+
+#[test]
+fn the_badges_are_true() {
+    let badges = text("../docs/badges.svg");
+    let (_, title) = badges.split_once("<title>").unwrap();
+    let (title, _) = title.split_once("</title>").unwrap();
+    //  badge, file, parts of one of its lines
+    let rows = [
+        (
+            "Linux 5.10+",
+            "../docs/install.md",
+            ["eBPF programs", "require Linux 5.10 "],
+        ),
+        (
+            "Kubernetes 1.30+",
+            "helm/nodepulse/Chart.yaml",
+            ["kubeVersion", ">=1.30.0-0"],
+        ),
+        (
+            "arch x86-64",
+            "../docs/install.md",
+            ["requires Linux", "on x86-64,"],
+        ),
+        (
+            "memory 8 MiB",
+            "../OVERHEAD.md",
+            ["resident memory, MiB", "| 8.00 |"],
+        ),
+        (
+            "license Apache-2.0",
+            "../Cargo.toml",
+            ["license", "\"Apache-2.0\""],
+        ),
+    ];
+    assert!(title.split(", ").eq(rows.iter().map(|(badge, ..)| *badge)));
+    for (badge, file, parts) in rows {
+        let found = text(file)
+            .lines()
+            .any(|line| parts.iter().all(|part| line.contains(part)));
+        assert!(found, "{badge}: {file}");
+    }
 }

@@ -4,7 +4,7 @@
 //! The message names the disks and file systems, and contains no number that changes. The details
 //! of the transition are in its Event.
 
-use super::disk_io::{Texts, list, set_by};
+use super::disk_io::{Texts, first_of, list, set_by};
 use super::{Context, SetterError};
 use crate::node_status::{Disks, NodeStatus};
 use crate::reading::{NodeFilesystem, Resource};
@@ -27,10 +27,10 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
 
 /// Returns reason and message. The reason is the first that applies.
 fn problem(disks: &Disks) -> Option<(&'static str, String)> {
-    let names = disks.read_only.iter().copied().map(NodeFilesystem::as_str);
+    let names = disks.read_only.iter().map(NodeFilesystem::as_str);
     let read_only: Vec<String> = names.map(str::to_owned).collect();
-    // Three at most, and escaped: as names, they would be quoted and cut.
-    let failed = disks.failed_filesystems.join(", ");
+    // They are escaped: as names, they would be quoted and cut.
+    let failed = first_of(&disks.failed_filesystems, String::clone);
     let all = [
         ("StalledDisk", "stalled disk", list(&disks.stalled)),
         ("DiskErrors", "disk errors", list(&disks.failing)),

@@ -95,7 +95,7 @@ pub(super) fn list(names: &[String]) -> String {
     first_of(names, |name| quote_to(name, NAME_LENGTH))
 }
 
-fn first_of(names: &[String], shown: impl Fn(&String) -> String) -> String {
+pub(super) fn first_of(names: &[String], shown: impl Fn(&String) -> String) -> String {
     let first: Vec<String> = names.iter().take(MAX_NAMED).map(shown).collect();
     let first = first.join(", ");
     match names.len().saturating_sub(MAX_NAMED) {

@@ -25,6 +25,7 @@ const PERIOD: Duration = Duration::from_mins(1);
 ///    │                     ▲          writable            ▲
 ///    ├─ read-only ─► Immutable (not of nodefs)            │
 ///    └─ read-only, nodefs ────────────────────────────────┘
+/// Mounted: Writable ── read-only without an I/O error ──► Immutable
 /// any state ── shut down ──► ShutDown ── mounted again ──► Writable, ReadOnly
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,10 +52,14 @@ struct Errors {
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Filesystems {
+    #[serde(with = "crate::pairs")]
     access: BTreeMap<NodeFilesystem, Access>,
+    #[serde(with = "crate::pairs")]
     errors: BTreeMap<NodeFilesystem, Errors>,
     /// The sum of the errors in the last sample.
     sampled: u64,
+    /// Time of the last I/O error.
+    error_at: Option<BootNanos>,
     /// Time of the second read after an error.
     again_at: Option<BootNanos>,
     /// Time of the next read while one of them fails.
@@ -67,7 +72,9 @@ impl Filesystems {
             .access
             .iter()
             .filter(|(_, access)| **access == Access::ReadOnly);
-        read_only.map(|(filesystem, _)| *filesystem).collect()
+        read_only
+            .map(|(filesystem, _)| filesystem.clone())
+            .collect()
     }
 
     /// Returns those that returned errors, with their places.
@@ -76,8 +83,9 @@ impl Filesystems {
             let access = self.access.get(filesystem);
             errors.rose_at.is_some() || access == Some(&Access::ShutDown)
         });
-        let text = |(filesystem, errors): (&NodeFilesystem, &Errors)| {
-            format!("{} ({})", filesystem.as_str(), errors.place)
+        let text = |(filesystem, errors): (&NodeFilesystem, &Errors)| match filesystem {
+            NodeFilesystem::Mounted(_) => errors.place.clone(),
+            of_node => format!("{} ({})", of_node.as_str(), errors.place),
         };
         failed.map(text).collect()
     }
@@ -86,6 +94,7 @@ impl Filesystems {
     /// again in any case.
     pub(super) fn request(&mut self, now: BootNanos) -> bool {
         let at_once = self.again_at.is_none();
+        self.error_at = Some(now);
         self.again_at.get_or_insert(now.plus(AGAIN));
         at_once
     }
@@ -118,7 +127,7 @@ impl Filesystems {
                 } else {
                     FilesystemAccess::Writable
                 };
-                changes.extend(self.accessed(*filesystem, access));
+                changes.extend(self.accessed(filesystem, access));
             }
         }
         changes
@@ -131,9 +140,21 @@ impl Filesystems {
         now: BootNanos,
     ) -> Vec<DiskDecision> {
         let before = self.failed();
-        let mut changes = Vec::new();
+        let mut changes = self.forget_unmounted(&read);
+        let has_failed = self.error_at.is_some_and(|at| now.since(at) < PERIOD);
         for reading in read {
-            changes.extend(self.accessed(reading.filesystem, reading.access));
+            let is_mounted = matches!(reading.filesystem, NodeFilesystem::Mounted(_));
+            let known = self.access.get(&reading.filesystem);
+            if is_mounted
+                && reading.access == FilesystemAccess::ReadOnly
+                && known == Some(&Access::Writable)
+                && !has_failed
+            {
+                // As after a backup, or before a package is installed.
+                self.access
+                    .insert(reading.filesystem.clone(), Access::Immutable);
+            }
+            changes.extend(self.accessed(&reading.filesystem, reading.access));
             self.counted(reading, now);
         }
         let after = self.failed();
@@ -151,16 +172,39 @@ impl Filesystems {
         changes
     }
 
+    /// Removes what was unmounted, or mounted again, and returns the changes.
+    fn forget_unmounted(&mut self, read: &[FilesystemReading]) -> Vec<DiskDecision> {
+        let is_gone = |filesystem: &NodeFilesystem, mount: u64| {
+            // Others are a part of every node, or nothing was read.
+            matches!(filesystem, NodeFilesystem::Mounted(_))
+                && !read.is_empty()
+                && !read
+                    .iter()
+                    .any(|one| one.filesystem == *filesystem && one.mount == mount)
+        };
+        let gone = self
+            .errors
+            .extract_if(.., |filesystem, errors| is_gone(filesystem, errors.mount));
+        let access = &mut self.access;
+        let gone = gone.filter_map(|(filesystem, _)| access.remove_entry(&filesystem));
+        let read_only = gone.filter(|(_, access)| *access == Access::ReadOnly);
+        let change = |(filesystem, _)| DiskDecision::ReadOnly {
+            filesystem,
+            read_only: false,
+        };
+        read_only.map(change).collect()
+    }
+
     fn accessed(
         &mut self,
-        filesystem: NodeFilesystem,
+        filesystem: &NodeFilesystem,
         access: FilesystemAccess,
     ) -> Option<DiskDecision> {
-        let before = self.access.get(&filesystem).copied();
+        let before = self.access.get(filesystem).copied();
         let after = match (before, access) {
             (_, FilesystemAccess::ShutDown) => Access::ShutDown,
             (_, FilesystemAccess::Writable) => Access::Writable,
-            (None, FilesystemAccess::ReadOnly) if filesystem == NodeFilesystem::Nodefs => {
+            (None, FilesystemAccess::ReadOnly) if *filesystem == NodeFilesystem::Nodefs => {
                 Access::ReadOnly
             }
             (None | Some(Access::Immutable), FilesystemAccess::ReadOnly) => Access::Immutable,
@@ -169,11 +213,11 @@ impl Filesystems {
                 FilesystemAccess::ReadOnly,
             ) => Access::ReadOnly,
         };
-        self.access.insert(filesystem, after);
+        self.access.insert(filesystem.clone(), after);
         let read_only = after == Access::ReadOnly;
         let changed = before.is_some_and(|before| before == Access::ReadOnly) != read_only;
-        changed.then_some(DiskDecision::ReadOnly {
-            filesystem,
+        changed.then(|| DiskDecision::ReadOnly {
+            filesystem: filesystem.clone(),
             read_only,
         })
     }

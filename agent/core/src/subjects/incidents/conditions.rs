@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::details::DetailsWait;
 use super::{Incidents, Occurrence};
 use crate::incident::IncidentId;
-use crate::node_status::ledger::{ConditionChange, LastChange};
+use crate::node_status::ledger::{ConditionChange, LastChange, problem_after};
 use crate::node_status::transition::ground;
 use crate::reading::Ground;
 
@@ -32,15 +32,17 @@ impl Conditions {
 
     /// Adds what is known to a change, which is the incident `id`.
     pub(super) fn changed(&mut self, change: &mut ConditionChange, id: IncidentId) {
-        match change.is_problem() {
-            Some(true) => {
-                // It can have been Unknown in between.
-                self.problems.entry(change.type_.clone()).or_insert(id);
-                let known = self.of(change).and_then(|(_, known)| known.clone());
-                change.details = known.filter(|text| !text.is_empty());
+        let is_problem = change.is_problem();
+        let before = self.problems.remove(&change.type_);
+        match problem_after(before, is_problem, Some(id)) {
+            Some(problem) => {
+                self.problems.insert(change.type_.clone(), problem);
             }
-            Some(false) => change.ended = self.problems.remove(&change.type_),
-            None => {}
+            None => change.ended = before,
+        }
+        if is_problem == Some(true) {
+            let known = self.of(change).and_then(|(_, known)| known.clone());
+            change.details = known.filter(|text| !text.is_empty());
         }
     }
 

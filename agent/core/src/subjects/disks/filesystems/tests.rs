@@ -18,12 +18,87 @@ fn a_file_system_that_was_read_only_at_the_start_did_not_become_so_except_nodefs
         let mut filesystems = Filesystems::default();
         let mut before = false;
         for (read_only, expected) in script.iter().zip(expected) {
-            let changes = filesystems.sampled(&[(filesystem, *read_only)]);
+            let changes = filesystems.sampled(&[(filesystem.clone(), *read_only)]);
             let found = filesystems.read_only().contains(&filesystem);
             assert_eq!(found, *expected, "{why}");
             assert_eq!(changes.len(), usize::from(before != found), "{why}");
             before = found;
         }
+    }
+}
+
+#[test]
+fn what_is_unmounted_has_no_fault_any_more() {
+    use FilesystemAccess::{ReadOnly, ShutDown, Writable};
+    let reading = |filesystem: &NodeFilesystem, access| FilesystemReading {
+        filesystem: filesystem.clone(),
+        mount: 7,
+        place: format!("{} on vdb", filesystem.as_str()),
+        access,
+        errors: None,
+    };
+    let [data, logs] = ["/data", "/logs"].map(|point| NodeFilesystem::Mounted(point.into()));
+    let read = |filesystems: &mut Filesystems, of: &[(&NodeFilesystem, FilesystemAccess)]| {
+        let all = of
+            .iter()
+            .map(|(filesystem, access)| reading(filesystem, *access));
+        let changes = filesystems.read(all.collect(), at(1)).len();
+        (changes, filesystems.read_only(), filesystems.failed())
+    };
+    let mut filesystems = Filesystems::default();
+    filesystems.request(at(1));
+    let none = (0, vec![], vec![]);
+    let all = [(&Root, Writable), (&data, Writable), (&logs, Writable)];
+    assert_eq!(read(&mut filesystems, &all), none);
+    let failed = vec!["/logs on vdb".to_owned()];
+    let faults = [(&Root, Writable), (&data, ReadOnly), (&logs, ShutDown)];
+    let (read_only, failed) = (vec![data.clone()], failed);
+    assert_eq!(
+        read(&mut filesystems, &faults),
+        (2, read_only.clone(), failed.clone())
+    );
+    assert_eq!(
+        read(&mut filesystems, &[]),
+        (0, read_only, failed),
+        "not read"
+    );
+    assert_eq!(read(&mut filesystems, &all[..1]), (2, vec![], vec![]));
+    let again = [(&Root, Writable), (&data, ReadOnly)];
+    assert_eq!(
+        read(&mut filesystems, &again),
+        none,
+        "mounted read-only on purpose"
+    );
+}
+
+#[test]
+fn a_mounted_file_system_is_remounted_read_only_on_purpose_unless_there_was_an_error() {
+    use FilesystemAccess::{ReadOnly, Writable};
+    let backup = NodeFilesystem::Mounted("/backup".into());
+    //  second of an I/O error, mount when it is writable, mount when it is read-only, a fault
+    let rows = [
+        (None, 7, 7, false),
+        (Some(99), 7, 7, true),
+        (Some(30), 7, 7, false),
+        (Some(99), 7, 8, false),
+    ];
+    for (error, before, after, expected) in rows {
+        let mut filesystems = Filesystems::default();
+        if let Some(seconds) = error {
+            filesystems.request(at(seconds));
+        }
+        for (mount, access) in [(before, Writable), (after, ReadOnly), (after, ReadOnly)] {
+            let reading = FilesystemReading {
+                filesystem: backup.clone(),
+                mount,
+                place: "/backup on vdb".to_owned(),
+                access,
+                errors: None,
+            };
+            filesystems.read(vec![reading], at(100));
+        }
+        let found = !filesystems.read_only().is_empty();
+        assert_eq!(found, expected, "{error:?} {after}");
     }
 }
 
