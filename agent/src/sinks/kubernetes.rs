@@ -6,7 +6,8 @@
 //!    └────── older ones, from the outbox or the disk ──┘
 //! ```
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +58,12 @@ pub struct Reported {
     pub outcomes: mpsc::UnboundedReceiver<Outcome>,
 }
 
+fn hash(id: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    hasher.finish()
+}
+
 /// A call to the disk.
 type Calling<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -78,6 +85,8 @@ pub struct Kubernetes {
     handed_over: watch::Sender<Position>,
     /// The revisions whose Events have no outcome yet, and the number of these Events.
     pending: BTreeMap<Position, (Revision, usize)>,
+    /// The positions of these by a hash of the incident's id: thousands can wait in an outage.
+    positions: BTreeSet<(u64, Position)>,
     /// The summary is with the recorder.
     is_summing_up: bool,
     reader: Option<Reader>,
@@ -114,6 +123,7 @@ impl Kubernetes {
             drafts: VecDeque::new(),
             handed_over,
             pending: BTreeMap::new(),
+            positions: BTreeSet::new(),
             is_summing_up: false,
             reader: None,
             unread: None,
@@ -303,6 +313,7 @@ impl Kubernetes {
     fn add(&mut self, revision: Revision, drafts: Vec<Draft>) {
         self.outbox.take(self.number, revision.position);
         let (position, id) = (revision.position, revision.id.clone());
+        self.positions.insert((hash(&id), position));
         self.pending.insert(position, (revision, drafts.len()));
         self.drafts.extend(drafts);
         self.finish(&id);
@@ -311,14 +322,17 @@ impl Kubernetes {
     /// Counts the revisions of an incident as delivered, in their order: the last one has no Event
     /// if it adds nothing, but after a restart, it alone has Events.
     fn finish(&mut self, id: &str) {
-        let next = |pending: &BTreeMap<Position, (Revision, usize)>| {
-            let mut all = pending.iter();
-            all.find(|(_, (revision, _))| revision.id == id)
-                .and_then(|(position, (_, events))| (*events == 0).then_some(*position))
-        };
-        while let Some(position) = next(&self.pending)
+        let hash = hash(id);
+        let of_id = (hash, Position(0))..=(hash, Position(u64::MAX));
+        while let Some((position, 0)) = self
+            .positions
+            .range(of_id.clone())
+            .filter_map(|(_, position)| self.pending.get_key_value(position))
+            .find(|(_, (revision, _))| revision.id == id)
+            .map(|(position, (_, events))| (*position, *events))
             && let Some((revision, _)) = self.pending.remove(&position)
         {
+            self.positions.remove(&(hash, position));
             self.delivered(&revision);
         }
     }
