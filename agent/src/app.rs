@@ -217,7 +217,9 @@ impl App {
             }
             Effect::Save(saved) => self.queries.blocking.ask(Question::Save(saved)),
             Effect::Log(decision) => {
-                if let Decision::Sampled(samples) = &decision {
+                if let Decision::Sampled(samples) = &decision
+                    && self.black_box.is_kept()
+                {
                     let observed = Observed {
                         samples,
                         policy: &self.config.policy,

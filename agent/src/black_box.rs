@@ -128,6 +128,10 @@ impl BlackBox {
         }))
     }
 
+    pub const fn is_kept(&self) -> bool {
+        self.0.is_some()
+    }
+
     pub fn observe(&mut self, observed: &Observed<'_>, now: Now) {
         if let Some(recording) = &mut self.0 {
             recording.recorder.observe(observed, now);

@@ -93,13 +93,19 @@ fn of_kill(story: &Story, event: &KillEvent) -> Vec<String> {
 
 /// Returns `true` if the container has ended and was not restarted.
 fn has_ended(story: &Story, container: Option<&str>) -> bool {
-    let pod = story.pod.iter();
-    let status = pod.map(|pod| &pod.status);
-    let mut all = status.flat_map(|status| {
+    let is_ended = |status: &ContainerStatus| {
+        Some(&*status.name) == container && status.state.terminated.is_some()
+    };
+    containers(story).any(is_ended)
+}
+
+/// Returns the init containers and the containers of the pod.
+fn containers(story: &Story) -> impl Iterator<Item = &ContainerStatus> {
+    let status = story.pod.iter().map(|pod| &pod.status);
+    status.flat_map(|status| {
         let init = status.init_container_statuses.iter().flatten();
         init.chain(status.container_statuses.iter().flatten())
-    });
-    all.any(|status| Some(&*status.name) == container && status.state.terminated.is_some())
+    })
 }
 
 fn of_reason(reason: &str) -> Option<&'static str> {
@@ -117,11 +123,6 @@ fn of_reason(reason: &str) -> Option<&'static str> {
 }
 
 fn of_containers(story: &Story, kills: &[KillEvent]) -> Vec<String> {
-    let Some(pod) = &story.pod else {
-        return Vec::new();
-    };
-    let init = pod.status.init_container_statuses.iter().flatten();
-    let all = init.chain(pod.status.container_statuses.iter().flatten());
     let is_reported = |name: &str| {
         let of_kills = kills.iter().map(|kill| kill.kill.container.as_deref());
         // The container of an Event without annotations is not known.
@@ -129,7 +130,8 @@ fn of_containers(story: &Story, kills: &[KillEvent]) -> Vec<String> {
             .into_iter()
             .any(|of| of.is_none_or(|of| of == name))
     };
-    all.filter_map(|status| of_container(story, status, is_reported(&status.name)))
+    containers(story)
+        .filter_map(|status| of_container(story, status, is_reported(&status.name)))
         .collect()
 }
 

@@ -40,7 +40,7 @@ const ON_DISKS: [&str; 2] = ["btrfs", "bcachefs"];
 const IMAGES: [&str; 4] = ["squashfs", "erofs", "iso9660", "udf"];
 
 /// Returns the mounts of file systems on block devices, each once, at its oldest mount.
-pub fn on_devices(mounts: &Mounts) -> Vec<&Mount> {
+fn on_devices(mounts: &Mounts) -> Vec<&Mount> {
     let is_on_device = |mount: &&Mount| {
         let kind = mount.kind.as_str();
         (mount.device.major != 0 || ON_DISKS.contains(&kind)) && !IMAGES.contains(&kind)
@@ -52,15 +52,19 @@ pub fn on_devices(mounts: &Mounts) -> Vec<&Mount> {
     all
 }
 
-/// Returns the disks below all mounted file systems, as far as they can be determined, except USB
-/// disks and other removable ones.
-pub fn mounted(root: &HostRoot) -> BTreeSet<DeviceNumber> {
-    let Ok(mounts) = Mounts::of_host(root) else {
-        return BTreeSet::new();
-    };
-    let all = on_devices(&mounts).into_iter();
-    let disks = all.flat_map(|mount| of_mount(root, &mounts, mount));
-    disks.filter(|disk| !is_removable(root, *disk)).collect()
+/// Returns the mounted file systems with the disks below them, as far as they can be determined,
+/// without USB disks and other removable ones. Those without any other are left out.
+pub fn mounted<'a>(
+    root: &HostRoot,
+    mounts: &'a Mounts,
+) -> Vec<(&'a Mount, BTreeSet<DeviceNumber>)> {
+    let all = on_devices(mounts).into_iter();
+    let with_disks = all.map(|mount| {
+        let mut disks = of_mount(root, mounts, mount);
+        disks.retain(|disk| !is_removable(root, *disk));
+        (mount, disks)
+    });
+    with_disks.filter(|(_, disks)| !disks.is_empty()).collect()
 }
 
 fn is_removable(root: &HostRoot, disk: DeviceNumber) -> bool {
@@ -343,14 +347,15 @@ mod tests {
         dir.write("sys/devices/block/sdc/removable", "0\n");
         dir.write("sys/devices/block/cciss!c0d0/removable", "1\n");
         device(&dir, "usb2/2-1/md1", "9:1", &[]);
-        let found = mounted(&dir.root());
-        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+        let read = Mounts::of_host(&dir.root()).unwrap();
+        let found = mounted(&dir.root(), &read).into_iter();
+        let found: Vec<String> = found
+            .flat_map(|(_, disks)| disks)
+            .map(|disk| disk.to_string())
+            .collect();
         assert_eq!(found, ["8:0", "8:32"]);
-        assert_eq!(
-            mounted(&Scratch::new().root()),
-            BTreeSet::new(),
-            "no mounts"
-        );
+        let none = Mounts::parse("");
+        assert!(mounted(&dir.root(), &none).is_empty(), "no mounts");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use nodepulse_core::reading::{Disk, DiskRole};
 use nodepulse_core::subjects::disks::{CountersRead, DiskCounters};
 use nodepulse_core::subjects::{DiskInput, DiskQuery};
 use nodepulse_core::units::DeviceNumber;
+use nodepulse_linux::host::mounts::Mounts;
 use nodepulse_linux::host::{HostError, HostRoot, block, node_disks};
 use tracing::{debug, warn};
 
@@ -80,8 +81,11 @@ fn of_node(directories: &Directories) -> Option<BTreeSet<DeviceNumber>> {
         debug!("the disks below the node's file systems are not known; every disk sets conditions");
         return None;
     };
-    if !directories.has_pods() {
-        found.extend(node_disks::mounted(root));
+    if !directories.has_pods()
+        && let Ok(mounts) = Mounts::of_host(root)
+    {
+        let mounted = node_disks::mounted(root, &mounts).into_iter();
+        found.extend(mounted.flat_map(|(_, disks)| disks));
     }
     Some(found)
 }

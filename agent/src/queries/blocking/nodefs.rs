@@ -154,18 +154,14 @@ impl Directories {
 
     /// File systems on disks of the node other than the root file system.
     fn mounted(&self, mounts: &Mounts) -> Vec<FilesystemReading> {
-        let disks = node_disks::mounted(&self.root);
         let root = mounts.of(Path::new("/")).map(|mount| mount.device);
-        let all = node_disks::on_devices(mounts).into_iter();
-        let on_disks = all.filter(|mount| {
-            let below = node_disks::of_mount(&self.root, mounts, mount);
-            Some(mount.device) != root && !below.is_disjoint(&disks)
-        });
-        let reading = |mount: &Mount| {
+        let all = node_disks::mounted(&self.root, mounts).into_iter();
+        let others = all.filter(|(mount, _)| Some(mount.device) != root);
+        let reading = |(mount, _): (&Mount, _)| {
             let point = escape(mount.point.as_os_str().as_bytes());
             self.reading(NodeFilesystem::Mounted(point.into()), mount)
         };
-        on_disks.take(MAX_MOUNTED).map(reading).collect()
+        others.take(MAX_MOUNTED).map(reading).collect()
     }
 
     fn reading(&self, filesystem: NodeFilesystem, mount: &Mount) -> FilesystemReading {

@@ -127,7 +127,7 @@ impl Filesystems {
                 } else {
                     FilesystemAccess::Writable
                 };
-                changes.extend(self.accessed(filesystem, access));
+                changes.extend(self.accessed(filesystem, access, true));
             }
         }
         changes
@@ -144,17 +144,8 @@ impl Filesystems {
         let has_failed = self.error_at.is_some_and(|at| now.since(at) < PERIOD);
         for reading in read {
             let is_mounted = matches!(reading.filesystem, NodeFilesystem::Mounted(_));
-            let known = self.access.get(&reading.filesystem);
-            if is_mounted
-                && reading.access == FilesystemAccess::ReadOnly
-                && known == Some(&Access::Writable)
-                && !has_failed
-            {
-                // As after a backup, or before a package is installed.
-                self.access
-                    .insert(reading.filesystem.clone(), Access::Immutable);
-            }
-            changes.extend(self.accessed(&reading.filesystem, reading.access));
+            let may_fail = !is_mounted || has_failed;
+            changes.extend(self.accessed(&reading.filesystem, reading.access, may_fail));
             self.counted(reading, now);
         }
         let after = self.failed();
@@ -195,10 +186,13 @@ impl Filesystems {
         read_only.map(change).collect()
     }
 
+    /// `may_fail` is false if one that was writable was remounted read-only on purpose, as after a
+    /// backup.
     fn accessed(
         &mut self,
         filesystem: &NodeFilesystem,
         access: FilesystemAccess,
+        may_fail: bool,
     ) -> Option<DiskDecision> {
         let before = self.access.get(filesystem).copied();
         let after = match (before, access) {
@@ -208,6 +202,7 @@ impl Filesystems {
                 Access::ReadOnly
             }
             (None | Some(Access::Immutable), FilesystemAccess::ReadOnly) => Access::Immutable,
+            (Some(Access::Writable), FilesystemAccess::ReadOnly) if !may_fail => Access::Immutable,
             (
                 Some(Access::Writable | Access::ReadOnly | Access::ShutDown),
                 FilesystemAccess::ReadOnly,
