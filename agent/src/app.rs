@@ -17,7 +17,9 @@ use nodepulse_core::explanation::CurrentState;
 use nodepulse_core::incident::Occurred;
 use nodepulse_core::kube_event::Draft;
 use nodepulse_core::node_status::ledger::{ConditionChange, LastChange, Ledger};
+use nodepulse_core::node_status::transition::ground;
 use nodepulse_core::node_status::{Facts, NodeFact, NodeStatus, Shutdown};
+use nodepulse_core::reading::Ground;
 use nodepulse_core::record::Received;
 use nodepulse_core::settings::Mode;
 use nodepulse_core::subjects::recording::RecordedSubjects;
@@ -204,11 +206,8 @@ impl App {
                     reporting.caused_by(resource, stamp);
                 }
             }
-            Effect::EventDetails { of, details } => {
+            Effect::ConditionDetails { of, details } => {
                 self.telemetry.journal.set_details(of, details.as_deref());
-                if let Some(reporting) = &self.reporting {
-                    reporting.event_details(of, details);
-                }
             }
             Effect::Certificate(operation) => {
                 if let Some(reporting) = &self.reporting {
@@ -304,7 +303,7 @@ impl App {
         self.settle_kills(now);
         let is_due = |(due, _): &(BootNanos, _)| *due <= now.boot;
         if self.recorded.as_ref().is_some_and(is_due) {
-            self.compare_with_history(now);
+            self.compare_with_history(false, now);
         }
         self.service.heartbeat.beat(now.boot, soon);
         self.notify_ready();
@@ -353,8 +352,9 @@ impl App {
             self.feed(Input::Incident(IncidentInput::Delivered(*id)), now);
         }
         self.publish(now);
-        if matches!(report, Report::Registered { .. }) {
-            self.compare_with_history(now);
+        if let Report::Registered { is_new, .. } = &report {
+            self.compare_with_history(*is_new, now);
+            self.publish(now);
         }
         if let Some(reporting) = &mut self.reporting {
             reporting.apply_report(report, now.boot);
@@ -412,23 +412,36 @@ impl App {
         let Some(reporting) = &mut self.reporting else {
             return;
         };
-        reporting.publish(self.ledger.computed());
+        reporting.publish(self.ledger.computed(), self.history.newest());
         reporting.changed(&update, now.boot);
     }
 
     /// Changes of conditions are incidents.
     fn changed(&mut self, changes: Vec<ConditionChange>, now: Now) {
         if !changes.is_empty() {
+            let reporting = self.reporting.as_ref();
             let changes = changes.into_iter();
-            let occurred = changes.map(|change| Occurred::condition(change, now));
+            let occurred = changes.map(|change| {
+                let resource = ground(&change.type_).and_then(Ground::resource);
+                let cause = resource.and_then(|resource| reporting?.cause(resource));
+                Occurred::condition(change, cause, now)
+            });
             let happened = IncidentInput::Happened(occurred.collect());
             self.feed(Input::Incident(happened), now);
         }
     }
 
-    /// Compares the conditions with the history, once.
-    fn compare_with_history(&mut self, now: Now) {
-        if let Some((_, recorded)) = self.recorded.take() {
+    /// Compares the conditions with the history, or else with the Node unless that is new, once.
+    fn compare_with_history(&mut self, is_new: bool, now: Now) {
+        if let Some((_, mut recorded)) = self.recorded.take() {
+            let on_node = self.ledger.on_node().filter(|_| !is_new);
+            for condition in on_node.unwrap_or_default() {
+                let last = LastChange {
+                    status: condition.status,
+                    problem: None,
+                };
+                recorded.entry(condition.type_.clone()).or_insert(last);
+            }
             self.changed(self.ledger.changes_since(&recorded), now);
         }
     }

@@ -170,10 +170,11 @@ struct Recording {
 const UNSAFE: usize = 4096;
 
 impl History {
-    /// Must be called in a runtime. `has_server`: [`Self::start_events`] follows.
+    /// Must be called in a runtime. `node`: its name, if there is an API server, so that
+    /// [`Self::start_events`] follows.
     pub fn start(
         setup: HistorySetup,
-        (boot, has_server): (BootId, bool),
+        (boot, node): (BootId, Option<&str>),
         lanes: &Lanes,
         metering: &Metering,
         tasks: &mut Tasks,
@@ -182,7 +183,7 @@ impl History {
         let first = files.as_ref().map_or(1, |files| files.first);
         let begin = Position::before_start(first);
         metering.set_sinks(sinks.iter().map(Sink::name));
-        let events = has_server.then_some(kubernetes::NAME);
+        let events = node.map(|_| kubernetes::NAME);
         let names: Vec<_> = sinks.iter().map(Sink::name).chain(events).collect();
         let states = names.iter().map(|name| {
             let saved = files.as_ref().and_then(|files| files.cursor(name));
@@ -213,9 +214,9 @@ impl History {
             }
         }
         let (mut start_events, mut events_ended, mut events) = (None, None, None);
-        if let Some(outbox) = outbox.clone().filter(|_| has_server) {
+        if let Some((outbox, node)) = outbox.clone().zip(node) {
             let series = metering.sink_series(kubernetes::NAME);
-            let (source, sink) = Kubernetes::new((outbox, number), disk.clone(), series);
+            let (source, sink) = Kubernetes::new((outbox, number), node, disk.clone(), series);
             let (start, started) = oneshot::channel();
             (start_events, events) = (Some(start), Some(source));
             events_ended = Some(tasks.spawn_finite("events", sink.run(started)));
@@ -244,6 +245,11 @@ impl History {
         history
     }
 
+    /// Returns the position of the newest revision.
+    pub const fn newest(&self) -> Position {
+        self.newest
+    }
+
     /// Starts to deliver Events.
     pub fn start_events(&mut self, reported: Reported) {
         if let Some(start) = self.start_events.take() {
@@ -269,9 +275,7 @@ impl History {
             return;
         }
         if let Some(events) = &self.events {
-            // If there is no room, it is read later.
-            let fresh = (self.newest.next(), Box::new(incident.clone()));
-            let _full = events.fresh.try_send(fresh);
+            events.record(self.newest.next(), incident);
         }
         self.append(JsonIncident::new(incident, convert::micro_time), kills);
     }

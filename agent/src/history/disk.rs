@@ -10,8 +10,7 @@ use std::time::{Duration, SystemTime};
 use nodepulse_core::checked_line;
 use nodepulse_core::incident::{Entry, JsonCondition, JsonFacts, JsonIncident, Position};
 use nodepulse_core::kube_event::ReportedKills;
-use nodepulse_core::node_status::Status;
-use nodepulse_core::node_status::ledger::{LastChange, NOT_REPORTED, is_problem, problem_after};
+use nodepulse_core::node_status::ledger::{LastChange, NOT_REPORTED, problem_after};
 use nodepulse_io::lane::{Lane, NoAnswer};
 use nodepulse_kube::convert;
 use nodepulse_linux::state::{StateError, holder};
@@ -145,7 +144,7 @@ impl End {
     }
 
     fn note_change(&mut self, change: &JsonCondition, id: &str) {
-        let Some(status) = Status::parse(&change.status) else {
+        let Some(change) = change.change() else {
             return;
         };
         if change.reason == NOT_REPORTED {
@@ -156,10 +155,12 @@ impl End {
             .conditions
             .get(&change.type_)
             .and_then(|last| last.problem);
-        let is_problem = is_problem(&change.type_, status);
-        let problem = problem_after(before, is_problem, id.parse().ok());
-        let last = LastChange { status, problem };
-        self.conditions.insert(change.type_.clone(), last);
+        let problem = problem_after(before, change.is_problem(), id.parse().ok());
+        let last = LastChange {
+            status: change.status,
+            problem,
+        };
+        self.conditions.insert(change.type_, last);
     }
 }
 
@@ -407,6 +408,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use nodepulse_core::node_status::Status;
     use nodepulse_linux::host::scratch::Scratch;
     use serde_json::json;
 

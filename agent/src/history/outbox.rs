@@ -54,6 +54,8 @@ pub enum Work {
 pub struct Outbox {
     state: Mutex<State>,
     changes: watch::Sender<u64>,
+    /// The position before the first revision of this start.
+    start: Position,
     boot: BootId,
     has_history: bool,
 }
@@ -92,9 +94,15 @@ impl Outbox {
                 sinks: sinks.into_iter().map(tracked).collect(),
             }),
             changes: watch::Sender::new(0),
+            start: begin,
             boot,
             has_history,
         }
+    }
+
+    /// Returns the position before the first revision of this start.
+    pub const fn start(&self) -> Position {
+        self.start
     }
 
     /// Returns a receiver that changes when there may be new work.

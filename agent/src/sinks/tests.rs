@@ -120,7 +120,7 @@ async fn what_is_in_memory_is_delivered_while_the_disk_hangs() {
     let mut tasks = Tasks::default();
     let _history = History::start(
         setup,
-        (BootId(7), false),
+        (BootId(7), None),
         &lanes,
         &metering(&lanes),
         &mut tasks,
