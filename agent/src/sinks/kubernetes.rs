@@ -33,9 +33,12 @@ use crate::telemetry::series::SinkSeries;
 /// The name in metrics, and of the file with the cursor.
 pub const NAME: &str = "kubernetes";
 
-/// The number of fresh revisions that wait to be taken, and of Events about conditions that the API
-/// server does not have yet. Further ones are read from the history.
+/// The number of fresh revisions that wait to be taken. Further ones are read from the history.
 const FRESH: usize = 64;
+
+/// The number of Events about changes of conditions that the API server does not have. It may refuse
+/// the status for ever, which must not delay other Events: of more, the oldest are given up.
+const CHANGES: usize = 64;
 
 /// The number of revisions whose Events wait for an outcome. A rate limit delays many of one
 /// object, which become one Event.
@@ -211,10 +214,7 @@ impl Kubernetes {
     /// before those of former starts: a problem begins before it ends.
     fn take_conditions(&mut self) {
         let is_current = self.outbox.start() <= self.outbox.taken(self.number);
-        while is_current
-            && self.changes.len() < FRESH
-            && let Ok((position, incident)) = self.conditions.try_recv()
-        {
+        while is_current && let Ok((position, incident)) = self.conditions.try_recv() {
             // It was read if there was no room for an earlier one.
             if self.outbox.taken(self.number) < position {
                 self.take_fresh(position, &incident);
@@ -261,10 +261,7 @@ impl Kubernetes {
     }
 
     fn has_room(&self) -> bool {
-        self.drafts.is_empty()
-            && self.changes.len() < FRESH
-            && self.reading.is_none()
-            && self.pending.len() < PENDING
+        self.drafts.is_empty() && self.reading.is_none() && self.pending.len() < PENDING
     }
 
     fn take_fresh(&mut self, position: Position, incident: &Incident) {
@@ -387,6 +384,14 @@ impl Kubernetes {
             drafts.push_back(draft);
         }
         self.finish(&id);
+        if CHANGES < self.changes.len()
+            && let Some(position) = self.changes.pop_front().and_then(|draft| draft.position)
+        {
+            self.settle(Outcome {
+                position,
+                is_accepted: false,
+            });
+        }
     }
 
     /// Counts the revisions of an incident as delivered, in their order: the last one has no Event
@@ -736,5 +741,11 @@ mod tests {
         let cursor = outbox.cursor(0).unwrap();
         assert_eq!(cursor.position(), Position(0));
         assert!(cursor.has(Position(5)) && !cursor.has(Position(4)));
+        // The status is never written.
+        for position in (7..).take(CHANGES) {
+            sink.take_fresh(Position(position), &condition(position, 1, Some("a")));
+        }
+        assert_eq!(sink.changes.len(), CHANGES);
+        assert!(sink.has_room() && outbox.cursor(0).unwrap().has(Position(6)));
     }
 }
