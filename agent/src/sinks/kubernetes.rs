@@ -36,8 +36,8 @@ pub const NAME: &str = "kubernetes";
 /// The number of fresh revisions that wait to be taken. Further ones are read from the history.
 const FRESH: usize = 64;
 
-/// The number of Events about changes of conditions that the API server does not have. It may refuse
-/// the status for ever, which must not delay other Events: of more, the oldest are given up.
+/// The number of Events about changes of conditions that the API server does not have. It may
+/// refuse the status for ever, which must not delay other Events: of more, the oldest are given up.
 const CHANGES: usize = 64;
 
 /// The number of revisions whose Events wait for an outcome. A rate limit delays many of one
