@@ -12,14 +12,14 @@ use std::net::IpAddr;
 use std::pin::Pin;
 
 use nodepulse_core::black_box::Observed;
-use nodepulse_core::clock::{ALIGN, BootNanos, Now};
+use nodepulse_core::clock::{ALIGN, BootNanos, Now, Stamp};
 use nodepulse_core::explanation::CurrentState;
 use nodepulse_core::incident::Occurred;
 use nodepulse_core::kube_event::Draft;
 use nodepulse_core::node_status::ledger::{ConditionChange, LastChange, Ledger};
 use nodepulse_core::node_status::transition::ground;
 use nodepulse_core::node_status::{Facts, NodeFact, NodeStatus, Shutdown};
-use nodepulse_core::reading::Ground;
+use nodepulse_core::reading::{Ground, Resource};
 use nodepulse_core::record::Received;
 use nodepulse_core::settings::Mode;
 use nodepulse_core::subjects::recording::RecordedSubjects;
@@ -81,6 +81,8 @@ struct App {
     /// The last changes of conditions in the history, until the conditions are compared with them,
     /// and when that is due.
     recorded: Option<(BootNanos, BTreeMap<String, LastChange>)>,
+    /// The kernel's records because of which conditions change, until the next status.
+    causes: BTreeMap<Resource, Stamp>,
     /// `None` without an API server.
     reporting: Option<Reporting>,
     history: History,
@@ -202,6 +204,7 @@ impl App {
             Effect::NodeEvents(node_events) => self.history.node_events(node_events),
             Effect::Publish => *publish = true,
             Effect::Caused { resource, stamp } => {
+                self.causes.insert(resource, stamp);
                 if let Some(reporting) = &mut self.reporting {
                     reporting.caused_by(resource, stamp);
                 }
@@ -404,6 +407,7 @@ impl App {
         if self.recorded.is_none() {
             self.changed(std::mem::take(&mut update.changes), now);
         }
+        self.causes.clear();
         if update.conditions {
             let conditions = self.ledger.conditions();
             let metering = &mut self.telemetry.metering;
@@ -419,12 +423,12 @@ impl App {
     /// Changes of conditions are incidents.
     fn changed(&mut self, changes: Vec<ConditionChange>, now: Now) {
         if !changes.is_empty() {
-            let reporting = self.reporting.as_ref();
             let changes = changes.into_iter();
             let occurred = changes.map(|change| {
+                let is_problem = change.is_problem() == Some(true);
                 let resource = ground(&change.type_).and_then(Ground::resource);
-                let cause = resource.and_then(|resource| reporting?.cause(resource));
-                Occurred::condition(change, cause, now)
+                let cause = resource.and_then(|resource| self.causes.get(&resource));
+                Occurred::condition(change, cause.copied().filter(|_| is_problem), now)
             });
             let happened = IncidentInput::Happened(occurred.collect());
             self.feed(Input::Incident(happened), now);

@@ -278,11 +278,6 @@ impl Reporting {
         self.syncs.caused_by(resource, stamp);
     }
 
-    /// Returns the cause of the last change of `resource`, if that was not reported yet.
-    pub fn cause(&self, resource: Resource) -> Option<Stamp> {
-        self.syncs.cause(resource)
-    }
-
     /// Conditions changed. Those that became True are urgent; the rest is sent with the next
     /// regular sync, one update period from now at the latest.
     pub fn changed(&mut self, update: &Update, now: BootNanos) {

@@ -201,6 +201,7 @@ fn state(
         ledger: Ledger::new(agent.setters, &facts, now),
         facts,
         recorded: Some((now.boot.plus(NODE_READ), setup.conditions)),
+        causes: std::collections::BTreeMap::new(),
         reporting: None,
         history,
         black_box: BlackBox::start(agent.black_box, &lanes, &mut tasks),

@@ -125,10 +125,6 @@ impl Syncs {
         self.stamps.entry(resource).or_insert(stamp);
     }
 
-    pub(super) fn cause(&self, resource: Resource) -> Option<Stamp> {
-        self.stamps.get(&resource).copied()
-    }
-
     /// Records changed conditions. A change that is not urgent is sent at `regular` at the latest.
     pub(super) fn changed(&mut self, update: &Update, regular: BootNanos) {
         for type_ in &update.ended {

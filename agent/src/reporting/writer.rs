@@ -103,10 +103,7 @@ impl Writer {
         });
         let outcome = match outcome.await {
             Ok(outcome) => {
-                transitions.retain(|edge| {
-                    let mut ended = missed.iter().filter_map(|(_, _, ended)| ended.as_ref());
-                    ended.all(|ended| edge != ended)
-                });
+                transitions.retain(|edge| missed.iter().all(|(_, _, ended)| edge != ended));
                 self.record_unsent(missed, &applied);
                 self.publish_written(changes);
                 Ok(self.synced(outcome, why))
@@ -152,14 +149,14 @@ impl Writer {
 
     /// Records conditions that became True and ended without a patch. If a patch whose answer was
     /// lost had the end of an earlier True, that reads the same and comes first.
-    fn record_unsent(&self, missed: Vec<(Edge, SystemTime, Option<Edge>)>, applied: &[Edge]) {
+    fn record_unsent(&self, missed: Vec<(Edge, SystemTime, Edge)>, applied: &[Edge]) {
         let now = self.link.clock.now();
         let uncaused = BTreeMap::new();
         for (began, at, ended) in missed {
-            let earlier = ended.clone().filter(|ended| applied.contains(ended));
+            let earlier = applied.contains(&ended).then(|| ended.clone());
             let then = Now { wall: at, ..now };
             self.record(earlier.into_iter().chain([began]), then, &uncaused);
-            self.record(ended, now, &uncaused);
+            self.record([ended], now, &uncaused);
         }
     }
 

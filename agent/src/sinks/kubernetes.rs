@@ -214,7 +214,10 @@ impl Kubernetes {
     /// before those of former starts: a problem begins before it ends.
     fn take_conditions(&mut self) {
         let is_current = self.outbox.start() <= self.outbox.taken(self.number);
-        while is_current && let Ok((position, incident)) = self.conditions.try_recv() {
+        while is_current
+            && self.pending.len() < PENDING
+            && let Ok((position, incident)) = self.conditions.try_recv()
+        {
             // It was read if there was no room for an earlier one.
             if self.outbox.taken(self.number) < position {
                 self.take_fresh(position, &incident);
@@ -290,6 +293,13 @@ impl Kubernetes {
                 let taken = self.outbox.taken(self.number);
                 for entry in entries.iter().take_while(is_older) {
                     self.take_entry(entry);
+                }
+                // Those of former starts end before the first of this one.
+                if let Some(fresh) =
+                    fresh.filter(|_| entries.first().map(|of| of.position) == fresh)
+                {
+                    self.outbox
+                        .take(self.number, Position(fresh.0.saturating_sub(1)));
                 }
                 taken < self.outbox.taken(self.number)
             }
@@ -558,7 +568,7 @@ mod tests {
             cursor,
             series: series.clone(),
         };
-        let outbox = Arc::new(Outbox::new(Position(0), [state], BOOT, false));
+        let outbox = Arc::new(Outbox::new(newest, [state], BOOT, false));
         let (source, sink) = Kubernetes::new((Arc::clone(&outbox), 0), "worker-1", None, series);
         let clock = Clock::runtime(Now {
             boot: BootNanos(0),
@@ -747,5 +757,26 @@ mod tests {
         }
         assert_eq!(sink.changes.len(), CHANGES);
         assert!(sink.has_room() && outbox.cursor(0).unwrap().has(Position(6)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_only_memory_has_of_a_former_start_is_delivered_and_then_what_is_fresh() {
+        let server = Scripted::new((0..9).map(|_| accepted()));
+        let [former, begin] = [4, 5].map(Position::before_start);
+        let mut started = start(&server, Cursor::new(former), begin);
+        started.outbox.lacks(vec![Entry {
+            position: former.next(),
+            added: ReportedKills::default(),
+            incident: JsonIncident::new(&incident(1, 1, true), convert::micro_time),
+        }]);
+        pass().await;
+        assert_eq!(server.lines().len(), 1);
+        started.record(&incident(2, 1, true), true);
+        started.record(&condition(3, 1, Some("a")), true);
+        started.written.send_replace(started.newest);
+        pass().await;
+        assert_eq!(server.lines().len(), 3);
+        let newest = started.newest;
+        assert_eq!(started.end().await.position(), newest);
     }
 }

@@ -218,8 +218,7 @@ impl Incident {
 }
 
 impl Draft {
-    /// Returns the Event about a change of a condition; `None` if the change has one of a kubelet's
-    /// text.
+    /// Returns the Event about a change of a condition; `None` for a kubelet's condition.
     pub(super) fn about_change(mut self, change: &ConditionChange, node: &str) -> Option<Self> {
         (self.type_, self.message) = change.event(node)?;
         self.reason.clone_from(&change.reason);

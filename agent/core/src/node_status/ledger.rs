@@ -16,7 +16,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::setters::{self, SetterError, Setters, ready};
-use super::transition::{EventType, kubelet_reason};
+use super::transition::{EventType, is_of_kubelet};
 use super::{Condition, Facts, NodeStatus, Status, StoredNode};
 use crate::clock::Now;
 use crate::incident::IncidentId;
@@ -114,16 +114,16 @@ impl ConditionChange {
             type_: type_.to_owned(),
             status: Status::Unknown,
             reason: NOT_REPORTED.to_owned(),
-            message: "the agent no longer writes this condition".to_owned(),
+            message: format!("the agent no longer writes the condition {type_}"),
             details: None,
             ended: None,
         }
     }
 
-    /// Returns the message of the Event on the Node, and its type; `None` if a kubelet has an Event
-    /// of its text for this change.
+    /// Returns the message of the Event on the Node, and its type; `None` for a kubelet's conditions,
+    /// whose Events follow the patch.
     pub fn event(&self, node: &str) -> Option<(EventType, String)> {
-        if kubelet_reason(&self.type_, self.status).is_some() {
+        if is_of_kubelet(&self.type_) {
             return None;
         }
         let type_ = match self.status {
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_has_an_event_unless_a_kubelet_has_one_of_its_text() {
+    fn a_change_has_an_event_unless_it_is_of_a_kubelets_condition() {
         let normal = |text: &str| Some(format!("Normal Node w status is now: {text}"));
         #[rustfmt::skip]
         let rows = [
@@ -428,8 +428,7 @@ mod tests {
             ("DiskIOPressure", Status::True, Some("d"), Some("Warning Node w status is now: r (m); d".to_owned())),
             ("DiskIOPressure", Status::False, None, normal("r (m)")),
             ("MemoryLow", Status::Unknown, None, normal("r (m)")),
-            // A kubelet has no text for Unknown.
-            ("DiskPressure", Status::Unknown, None, normal("r (m)")),
+            ("DiskPressure", Status::Unknown, None, None),
             ("DiskPressure", Status::True, None, None),
             ("MemoryPressure", Status::False, None, None),
             ("Ready", Status::Unknown, None, None),

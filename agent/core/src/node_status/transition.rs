@@ -37,6 +37,11 @@ pub enum Edge {
         /// Resource of the condition; `None` for Ready, and for changes that are no condition.
         resource: Option<Resource>,
     },
+    /// One of a kubelet's conditions became Unknown, for which it has no text.
+    Unknown {
+        reason: String,
+        message: String,
+    },
     /// The stored boot id is from an earlier boot.
     Rebooted {
         boot_id: String,
@@ -47,7 +52,7 @@ impl Edge {
     pub const fn type_(&self) -> EventType {
         match self {
             Self::Rebooted { .. } => EventType::Warning,
-            Self::Kubelet { .. } | Self::Started => EventType::Normal,
+            Self::Kubelet { .. } | Self::Unknown { .. } | Self::Started => EventType::Normal,
         }
     }
 
@@ -55,13 +60,14 @@ impl Edge {
     pub const fn resource(&self) -> Option<Resource> {
         match self {
             Self::Kubelet { resource, .. } => *resource,
-            Self::Rebooted { .. } | Self::Started => None,
+            Self::Unknown { .. } | Self::Rebooted { .. } | Self::Started => None,
         }
     }
 
-    pub const fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> &str {
         match self {
             Self::Kubelet { reason, .. } => reason,
+            Self::Unknown { reason, .. } => reason,
             Self::Rebooted { .. } => "Rebooted",
             Self::Started => "Starting",
         }
@@ -70,6 +76,9 @@ impl Edge {
     pub fn message(&self, node: &str) -> String {
         match self {
             Self::Kubelet { reason, .. } => format!("Node {node} status is now: {reason}"),
+            Self::Unknown { reason, message } => {
+                format!("Node {node} status is now: {reason} ({message})")
+            }
             Self::Rebooted { boot_id } => {
                 format!("Node {node} has been rebooted, boot id: {boot_id}")
             }
@@ -84,7 +93,7 @@ impl StoredNode {
         match edge {
             Edge::Started => true,
             Edge::Rebooted { boot_id } => self.boot_id == *boot_id,
-            Edge::Kubelet { .. } => {
+            Edge::Kubelet { .. } | Edge::Unknown { .. } => {
                 let is_result = |c: &Condition| edge_to(c).as_ref() == Some(edge);
                 self.conditions.iter().any(is_result)
             }
@@ -108,14 +117,14 @@ pub fn edges(stored: &StoredNode, status: &NodeStatus) -> Vec<Edge> {
 }
 
 /// Finds a kubelet's conditions that became True and ended since the last status was sent, so that
-/// no patch has them. Returns both changes, and the time of the first; the second is `None` for
-/// Unknown. `sent` is how often each had become True by then.
+/// no patch has them. Returns both changes, and the time of the first. `sent` is how often each had
+/// become True by then.
 pub fn unsent(
     began: &Began,
     sent: &Began,
     stored: &StoredNode,
     status: &NodeStatus,
-) -> Vec<(Edge, SystemTime, Option<Edge>)> {
+) -> Vec<(Edge, SystemTime, Edge)> {
     let is_true = |c: &&Condition| c.status == Status::True;
     let unsent = |(type_, (times, first)): (&String, &(u64, Condition))| {
         let known = sent.get(type_).map_or(0, |(times, _)| *times);
@@ -124,7 +133,7 @@ pub fn unsent(
         if has || *times <= known {
             return None;
         }
-        Some((edge_to(first)?, first.last_transition_time, edge_to(last)))
+        Some((edge_to(first)?, first.last_transition_time, edge_to(last)?))
     };
     began.iter().filter_map(unsent).collect()
 }
@@ -136,25 +145,34 @@ fn edge(stored: &StoredNode, condition: &Condition) -> Option<Edge> {
         // The first Ready of a Node is no transition.
         None if condition.type_ == ready::TYPE => false,
         // The others start as Unknown, so the first True or False is a transition.
-        None => true,
+        None => condition.status != Status::Unknown,
     };
     edge_to(condition).filter(|_| is_edge)
 }
 
 fn edge_to(condition: &Condition) -> Option<Edge> {
-    Some(Edge::Kubelet {
-        reason: kubelet_reason(&condition.type_, condition.status)?,
-        resource: resource(&condition.type_),
+    if condition.type_ == ready::TYPE {
+        return Some(Edge::Kubelet {
+            reason: ready::event_reason(condition.status),
+            resource: None,
+        });
+    }
+    let texts = pressure::texts(&condition.type_)?;
+    Some(match texts.of(condition.status) {
+        Some(text) => Edge::Kubelet {
+            reason: text.event,
+            resource: resource(&condition.type_),
+        },
+        None => Edge::Unknown {
+            reason: condition.reason.clone(),
+            message: condition.message.clone(),
+        },
     })
 }
 
-/// Returns the reason of a kubelet's Event when a condition gets this status; `None` if a kubelet
-/// does not have the condition, or has no text for Unknown. Such changes have Events as incidents.
-pub fn kubelet_reason(type_: &str, status: Status) -> Option<&'static str> {
-    if type_ == ready::TYPE {
-        return Some(ready::event_reason(status));
-    }
-    Some(pressure::texts(type_)?.of(status)?.event)
+/// Returns true for a condition that a kubelet has, whose Events follow the patch.
+pub fn is_of_kubelet(type_: &str) -> bool {
+    type_ == ready::TYPE || pressure::texts(type_).is_some()
 }
 
 /// Returns what a condition depends on, if that can have details.
@@ -237,7 +255,7 @@ mod tests {
             (Some(True), "Ready", True, &[], "still ready"),
             (Some(Unknown), "Ready", True, &["Normal Node w status is now: NodeReady"],
                 "the controller's Unknown undone"),
-            (Some(False), "DiskPressure", Unknown, &[], "a kubelet has no text for Unknown"),
+            (Some(False), "DiskPressure", Unknown, &["Normal Node w status is now: r (m)"], "a kubelet has no text for Unknown"),
             (None, "DiskPressure", Unknown, &[], "created as Unknown"),
             (Some(False), "DiskIOPressure", True, &[], "a kubelet does not have this condition"),
             (None, "MemoryLow", True, &[], "nor this one"),
@@ -304,14 +322,14 @@ mod tests {
                 False,
                 1,
                 False,
-                Some((began, Some(ended))),
+                Some((began, ended)),
                 "it ended before its turn",
             ),
             (
                 Unknown,
                 1,
                 Unknown,
-                Some((began, None)),
+                Some((began, "r")),
                 "unknown before and after",
             ),
             (False, 2, False, None, "it was found before"),
@@ -330,7 +348,7 @@ mod tests {
             let found = unsent(&times(2), &times(sent), &node, &status);
             let found = found
                 .first()
-                .map(|(began, _, ended)| (began.reason(), ended.as_ref().map(Edge::reason)));
+                .map(|(began, _, ended)| (began.reason(), ended.reason()));
             assert_eq!(found, expected, "{why}");
         }
     }
