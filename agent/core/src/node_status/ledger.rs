@@ -120,8 +120,8 @@ impl ConditionChange {
         }
     }
 
-    /// Returns the message of the Event on the Node, and its type; `None` for a kubelet's conditions,
-    /// whose Events follow the patch.
+    /// Returns the message of the Event on the Node, and its type; `None` for a kubelet's
+    /// conditions, whose Events follow the patch.
     pub fn event(&self, node: &str) -> Option<(EventType, String)> {
         if is_of_kubelet(&self.type_) {
             return None;
