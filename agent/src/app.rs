@@ -12,12 +12,14 @@ use std::net::IpAddr;
 use std::pin::Pin;
 
 use nodepulse_core::black_box::Observed;
-use nodepulse_core::clock::{ALIGN, BootNanos, Now};
+use nodepulse_core::clock::{ALIGN, BootNanos, Now, Stamp};
 use nodepulse_core::explanation::CurrentState;
 use nodepulse_core::incident::Occurred;
 use nodepulse_core::kube_event::Draft;
 use nodepulse_core::node_status::ledger::{ConditionChange, LastChange, Ledger};
+use nodepulse_core::node_status::transition::ground;
 use nodepulse_core::node_status::{Facts, NodeFact, NodeStatus, Shutdown};
+use nodepulse_core::reading::{Ground, Resource};
 use nodepulse_core::record::Received;
 use nodepulse_core::settings::Mode;
 use nodepulse_core::subjects::recording::RecordedSubjects;
@@ -79,6 +81,8 @@ struct App {
     /// The last changes of conditions in the history, until the conditions are compared with them,
     /// and when that is due.
     recorded: Option<(BootNanos, BTreeMap<String, LastChange>)>,
+    /// The kernel's records because of which conditions change, until the next status.
+    causes: BTreeMap<Resource, Stamp>,
     /// `None` without an API server.
     reporting: Option<Reporting>,
     history: History,
@@ -200,15 +204,13 @@ impl App {
             Effect::NodeEvents(node_events) => self.history.node_events(node_events),
             Effect::Publish => *publish = true,
             Effect::Caused { resource, stamp } => {
+                self.causes.insert(resource, stamp);
                 if let Some(reporting) = &mut self.reporting {
                     reporting.caused_by(resource, stamp);
                 }
             }
-            Effect::EventDetails { of, details } => {
+            Effect::ConditionDetails { of, details } => {
                 self.telemetry.journal.set_details(of, details.as_deref());
-                if let Some(reporting) = &self.reporting {
-                    reporting.event_details(of, details);
-                }
             }
             Effect::Certificate(operation) => {
                 if let Some(reporting) = &self.reporting {
@@ -304,7 +306,7 @@ impl App {
         self.settle_kills(now);
         let is_due = |(due, _): &(BootNanos, _)| *due <= now.boot;
         if self.recorded.as_ref().is_some_and(is_due) {
-            self.compare_with_history(now);
+            self.compare_with_history(false, now);
         }
         self.service.heartbeat.beat(now.boot, soon);
         self.notify_ready();
@@ -353,8 +355,9 @@ impl App {
             self.feed(Input::Incident(IncidentInput::Delivered(*id)), now);
         }
         self.publish(now);
-        if matches!(report, Report::Registered { .. }) {
-            self.compare_with_history(now);
+        if let Report::Registered { is_new, .. } = &report {
+            self.compare_with_history(*is_new, now);
+            self.publish(now);
         }
         if let Some(reporting) = &mut self.reporting {
             reporting.apply_report(report, now.boot);
@@ -404,6 +407,7 @@ impl App {
         if self.recorded.is_none() {
             self.changed(std::mem::take(&mut update.changes), now);
         }
+        self.causes.clear();
         if update.conditions {
             let conditions = self.ledger.conditions();
             let metering = &mut self.telemetry.metering;
@@ -412,7 +416,7 @@ impl App {
         let Some(reporting) = &mut self.reporting else {
             return;
         };
-        reporting.publish(self.ledger.computed());
+        reporting.publish(self.ledger.computed(), self.history.newest());
         reporting.changed(&update, now.boot);
     }
 
@@ -420,15 +424,28 @@ impl App {
     fn changed(&mut self, changes: Vec<ConditionChange>, now: Now) {
         if !changes.is_empty() {
             let changes = changes.into_iter();
-            let occurred = changes.map(|change| Occurred::condition(change, now));
+            let occurred = changes.map(|change| {
+                let is_problem = change.is_problem() == Some(true);
+                let resource = ground(&change.type_).and_then(Ground::resource);
+                let cause = resource.and_then(|resource| self.causes.get(&resource));
+                Occurred::condition(change, cause.copied().filter(|_| is_problem), now)
+            });
             let happened = IncidentInput::Happened(occurred.collect());
             self.feed(Input::Incident(happened), now);
         }
     }
 
-    /// Compares the conditions with the history, once.
-    fn compare_with_history(&mut self, now: Now) {
-        if let Some((_, recorded)) = self.recorded.take() {
+    /// Compares the conditions with the history, or else with the Node unless that is new, once.
+    fn compare_with_history(&mut self, is_new: bool, now: Now) {
+        if let Some((_, mut recorded)) = self.recorded.take() {
+            let on_node = self.ledger.on_node().filter(|_| !is_new);
+            for condition in on_node.unwrap_or_default() {
+                let last = LastChange {
+                    status: condition.status,
+                    problem: None,
+                };
+                recorded.entry(condition.type_.clone()).or_insert(last);
+            }
             self.changed(self.ledger.changes_since(&recorded), now);
         }
     }

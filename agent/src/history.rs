@@ -3,16 +3,19 @@
 //!
 //! ```text
 //! record ──► outbox, in memory ─────────────► sinks, first of them Kubernetes
+//!       ├──► write-ahead log, in tmpfs ──────► the next start
 //!       └──► queue ──► history, on the disk ──┘ what the outbox no longer has
 //! ```
 //!
 //! A disk that does not answer blocks only its own lane. Meanwhile incidents wait here, as far as
-//! there is room.
+//! there is room, and those in the write-ahead log survive the process.
 
 #![forbid(unsafe_code)]
 
 mod disk;
 pub mod outbox;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -29,6 +32,7 @@ use nodepulse_io::tasks::Tasks;
 use nodepulse_kube::convert;
 use nodepulse_linux::state::StateError;
 use nodepulse_linux::store::Store;
+use nodepulse_linux::store::write_ahead::{self, Lines, WriteAheadLog};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tracing::warn;
@@ -39,7 +43,7 @@ use crate::telemetry::metering::Metering;
 use crate::telemetry::series::HistoryCounters;
 
 pub use disk::{Disk, ReadFailed};
-use disk::{End, Line, Recorder, cursor_file};
+use disk::{End, Line, Recorder, cursor_file, entries};
 use outbox::{Outbox, SinkState};
 
 /// Time for what is left to be recorded, and then to be delivered, at the exit.
@@ -55,6 +59,9 @@ pub struct HistoryFiles {
     first: u64,
     store: Option<Store>,
     end: End,
+    log: Option<WriteAheadLog>,
+    /// The lines of a former agent that the segments lack. The log has them.
+    logged: Lines,
 }
 
 /// Where incidents are recorded and to whom they are sent.
@@ -80,15 +87,28 @@ impl HistorySetup {
 
 impl HistoryFiles {
     /// Opens the history of a directory. If that fails for a reason that may pass, such as a full
-    /// disk, it is opened later, and `warn` is called.
+    /// disk, it is opened later, and `warn` is called. `state`: the state directory, if no other
+    /// process uses it.
     ///
     /// # Errors
     ///
     /// Fails if the directory belongs to others or is used by others.
-    pub fn open(directory: &Path, warn: impl FnOnce(&str)) -> Result<Self, StateError> {
+    pub fn open(
+        directory: &Path,
+        state: Option<&Path>,
+        warn: impl FnOnce(&str),
+    ) -> Result<Self, StateError> {
+        // Files of a former boot are not read.
+        let state = state.filter(|state| write_ahead::is_in_memory(state).is_ok_and(|is| is));
+        let logged = state.and_then(|state| {
+            let read = write_ahead::read(state);
+            ok_or_log!(warn, read, "the last incidents in memory are ignored")
+        });
+        let mut logged = logged.unwrap_or_default();
         // Segments of a later start have larger numbers, also if the earlier ones were deleted.
         let since_epoch = Clock::kernel().now().wall.duration_since(UNIX_EPOCH);
-        let first = since_epoch.unwrap_or_default().as_secs();
+        let later = logged.last().map_or(0, |(last, _)| last.start() + 1);
+        let first = since_epoch.unwrap_or_default().as_secs().max(later);
         let store = match disk::open(directory, first) {
             Ok(store) => Some(store),
             Err(StateError::Io(err)) => {
@@ -97,12 +117,22 @@ impl HistoryFiles {
             }
             Err(err) => return Err(err),
         };
-        let end = store.as_ref().map_or(Ok(End::default()), disk::end);
+        if let Some(store) = store.as_ref().filter(|_| !logged.is_empty()) {
+            let found = write_ahead::positions(store, logged.first().map(|(first, _)| *first));
+            let found = ok_or_log!(warn, found, "cannot read the history").unwrap_or_default();
+            logged.retain(|(position, _)| !found.contains(position));
+        }
+        let log = state.and_then(|state| {
+            let created = WriteAheadLog::create(state, &logged);
+            ok_or_log!(warn, created, "incidents are only recorded on the disk")
+        });
         Ok(Self {
-            end: ok_or_log!(warn, end, "cannot read the history").unwrap_or_default(),
+            end: disk::end(store.as_ref(), &logged),
             directory: directory.to_owned(),
             first: store.as_ref().map_or(first, Store::next_segment),
             store,
+            log,
+            logged,
         })
     }
 
@@ -148,6 +178,7 @@ fn parse_cursor(bytes: &[u8]) -> Option<Cursor> {
 /// The history of this agent and its sinks.
 pub struct History {
     newest: Position,
+    log: Option<WriteAheadLog>,
     recording: Option<Recording>,
     outbox: Option<Arc<Outbox>>,
     counters: HistoryCounters,
@@ -170,10 +201,11 @@ struct Recording {
 const UNSAFE: usize = 4096;
 
 impl History {
-    /// Must be called in a runtime. `has_server`: [`Self::start_events`] follows.
+    /// Must be called in a runtime. `node`: its name, if there is an API server, so that
+    /// [`Self::start_events`] follows.
     pub fn start(
         setup: HistorySetup,
-        (boot, has_server): (BootId, bool),
+        (boot, node): (BootId, Option<&str>),
         lanes: &Lanes,
         metering: &Metering,
         tasks: &mut Tasks,
@@ -182,7 +214,7 @@ impl History {
         let first = files.as_ref().map_or(1, |files| files.first);
         let begin = Position::before_start(first);
         metering.set_sinks(sinks.iter().map(Sink::name));
-        let events = has_server.then_some(kubernetes::NAME);
+        let events = node.map(|_| kubernetes::NAME);
         let names: Vec<_> = sinks.iter().map(Sink::name).chain(events).collect();
         let states = names.iter().map(|name| {
             let saved = files.as_ref().and_then(|files| files.cursor(name));
@@ -200,6 +232,10 @@ impl History {
         let unsettled = files
             .as_mut()
             .map(|files| std::mem::take(&mut files.end.unsettled));
+        let log = files.as_mut().and_then(|files| files.log.take());
+        if let (Some(outbox), Some(files)) = (&outbox, &files) {
+            outbox.lacks(entries(files.logged.iter().map(|(_, line)| line)));
+        }
         let disk = files.zip(outbox.clone()).map(|(files, outbox)| {
             let names = names.iter().map(|name| cursor_file(name)).collect();
             let recorder = Recorder::new(files, (outbox, names), counters.clone());
@@ -213,16 +249,16 @@ impl History {
             }
         }
         let (mut start_events, mut events_ended, mut events) = (None, None, None);
-        if let Some(outbox) = outbox.clone().filter(|_| has_server) {
+        if let Some((outbox, node)) = outbox.clone().zip(node) {
             let series = metering.sink_series(kubernetes::NAME);
-            let (source, sink) = Kubernetes::new((outbox, number), disk.clone(), series);
+            let (source, sink) = Kubernetes::new((outbox, number), node, disk.clone(), series);
             let (start, started) = oneshot::channel();
             (start_events, events) = (Some(start), Some(source));
             events_ended = Some(tasks.spawn_finite("events", sink.run(started)));
         }
         let recording = disk.map(|disk| {
-            // All that are open can be settled while the disk is busy.
-            let (sender, queued) = mpsc::channel(MAX_OPEN);
+            // What the log has waits, and all that are open can be settled while the disk is busy.
+            let (sender, queued) = mpsc::channel(1024 + MAX_OPEN);
             Recording {
                 lines: sender,
                 ended: tasks.spawn_finite("history", disk.record_all(queued)),
@@ -230,6 +266,7 @@ impl History {
         });
         let mut history = Self {
             newest: begin,
+            log,
             recording,
             outbox,
             counters,
@@ -242,6 +279,11 @@ impl History {
             history.append(incident, ReportedKills::default());
         }
         history
+    }
+
+    /// Returns the position of the newest revision.
+    pub const fn newest(&self) -> Position {
+        self.newest
     }
 
     /// Starts to deliver Events.
@@ -269,9 +311,7 @@ impl History {
             return;
         }
         if let Some(events) = &self.events {
-            // If there is no room, it is read later.
-            let fresh = (self.newest.next(), Box::new(incident.clone()));
-            let _full = events.fresh.try_send(fresh);
+            events.record(self.newest.next(), incident);
         }
         self.append(JsonIncident::new(incident, convert::micro_time), kills);
     }
@@ -292,9 +332,10 @@ impl History {
     /// revision.
     pub fn recorded_kills(&mut self) -> (ReportedKills, Position) {
         let (mut recorded, mut until) = (ReportedKills::default(), Position(0));
-        let outbox = self.outbox.as_ref();
+        let (outbox, log) = (self.outbox.as_ref(), self.log.as_ref());
         let is_safe = |(position, _): &mut (Position, ReportedKills)| {
-            outbox.is_none_or(|outbox| outbox.is_safe(*position))
+            log.is_some_and(|log| log.has(*position))
+                || outbox.is_none_or(|outbox| outbox.is_safe(*position))
         };
         while let Some((position, kills)) = self.unsafe_kills.pop_front_if(is_safe) {
             recorded.add_all(kills);
@@ -319,11 +360,18 @@ impl History {
         let Some(Recording { lines, .. }) = &self.recording else {
             return;
         };
-        let queued = line.map(|line| lines.try_send((self.newest, line)));
-        if !matches!(queued, Some(Ok(()))) {
+        let (Some(text), Ok(place)) = (line, lines.try_reserve()) else {
             self.counters.lost.inc();
             outbox.lost(self.newest);
-        }
+            return;
+        };
+        let log = self.log.as_mut();
+        let is_logged = log.is_some_and(|log| log.write(self.newest, &text, outbox.on_disk()));
+        place.send(Line {
+            position: self.newest,
+            text,
+            is_logged,
+        });
     }
 
     /// Waits until the recorder has what it can take, within a limit.

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use nodepulse_core::backoff::Jitter;
 use nodepulse_core::clock::{BootNanos, Stamp};
+use nodepulse_core::incident::Position;
 use nodepulse_core::node_status::ledger::{Computed, Update};
 use nodepulse_core::node_status::release::Release;
 use nodepulse_core::node_status::{Condition, StoredNode};
-use nodepulse_core::reading::{Ground, Resource};
+use nodepulse_core::reading::Resource;
 use nodepulse_core::subjects::{CertificateInput, CertificateOperation};
 use nodepulse_io::clock::Clock;
 use nodepulse_io::tasks::Tasks;
@@ -30,7 +31,6 @@ use crate::config::Config;
 
 pub mod certificate;
 mod companion;
-mod event_details;
 mod lease;
 mod node_writer;
 pub mod once;
@@ -39,7 +39,6 @@ mod syncs;
 mod writer;
 
 use certificate::CertificateSetup;
-use event_details::{DetailsReader, EventDetails};
 use lease::LeaseSchedule;
 use start::log_event;
 use syncs::{EndedSync, Syncs};
@@ -90,6 +89,8 @@ pub enum Report {
     /// The Node exists. Nothing is sent before the loop has acknowledged that.
     Registered {
         stored: Box<StoredNode>,
+        /// The agent has created it.
+        is_new: bool,
         /// Sent when the facts that follow from it are set.
         acknowledged: oneshot::Sender<()>,
     },
@@ -131,17 +132,24 @@ impl Report {
     }
 }
 
+/// A status, and the last revision of an incident about a change that it has.
+#[derive(Debug, Clone)]
+struct Published {
+    computed: Arc<Computed>,
+    changes: Position,
+}
+
 /// Channels from the loop to the tasks.
 struct Channels {
     /// The newest status: only the last one matters, so a slow API server builds no queue.
-    computed: watch::Receiver<Arc<Computed>>,
+    computed: watch::Receiver<Published>,
     syncs: mpsc::Receiver<SyncRequest>,
-    details: DetailsReader,
     /// Requests to renew, with the Node's UID if known, one at a time; none in companion mode.
     leases: mpsc::Receiver<Option<String>>,
     /// Results to the loop. The tasks wait while it is full; the loop never waits for them.
     reports: mpsc::Sender<Box<Report>>,
     outcomes: mpsc::UnboundedSender<Outcome>,
+    written: watch::Sender<Position>,
 }
 
 /// The client of the API server, and how its certificate is requested, if it is.
@@ -152,18 +160,19 @@ pub struct ApiAccess {
     pub certificate: Option<CertificateSetup>,
     /// The outcomes of Events about incidents.
     pub outcomes: mpsc::UnboundedSender<Outcome>,
+    /// The API server has the status with all changes up to this revision of an incident.
+    pub written: watch::Sender<Position>,
 }
 
 /// The loop's side.
 pub struct Reporting {
-    computed: watch::Sender<Arc<Computed>>,
+    computed: watch::Sender<Published>,
     syncs: Syncs,
     lease: LeaseSchedule,
     /// One operation at a time; `None` if the agent does not request its certificate.
     certificate: Option<mpsc::Sender<CertificateOperation>>,
     reports: mpsc::Receiver<Box<Report>>,
     pub events: EventSink,
-    details: EventDetails,
     recorder: AbortHandle,
     jitter: Jitter,
     update_frequency: Duration,
@@ -188,20 +197,23 @@ impl Reporting {
             client,
             certificate,
             outcomes,
+            written,
         } = access;
         let now = clock.now().boot;
-        let (computed, computed_seen) = watch::channel(computed);
+        let (computed, computed_seen) = watch::channel(Published {
+            computed,
+            changes: Position::default(),
+        });
         let (syncs, sync_requests) = mpsc::channel(1);
         let (leases, lease_requests) = mpsc::channel(1);
         let (send_reports, reports) = mpsc::channel(64);
-        let details = EventDetails::default();
         let channels = Channels {
-            details: details.reader(),
             computed: computed_seen,
             syncs: sync_requests,
             leases: lease_requests,
             reports: send_reports,
             outcomes,
+            written,
         };
         let certificate = certificate.map(|setup| {
             let (operations, requested) = mpsc::channel(1);
@@ -219,7 +231,6 @@ impl Reporting {
             certificate,
             reports,
             events,
-            details,
             recorder,
             jitter,
             update_frequency: config.status_update_frequency,
@@ -228,11 +239,11 @@ impl Reporting {
         }
     }
 
-    /// The status to send from now on.
-    pub fn publish(&self, computed: Arc<Computed>) {
+    /// Sets the status to send from now on. It has all changes up to the revision `changes`.
+    pub fn publish(&self, computed: Arc<Computed>, changes: Position) {
         self.computed.send_if_modified(|known| {
-            let is_new = !Arc::ptr_eq(known, &computed);
-            *known = computed;
+            let is_new = !Arc::ptr_eq(&known.computed, &computed);
+            *known = Published { computed, changes };
             is_new
         });
     }
@@ -291,18 +302,13 @@ impl Reporting {
         self.syncs.is_under_way()
     }
 
-    /// Details for the Event about the next change of a condition to True; `None`: they are being
-    /// read.
-    pub fn event_details(&self, of: Ground, details: Option<String>) {
-        self.details.set(of, details);
-    }
-
     pub fn apply_report(&mut self, report: Report, now: BootNanos) {
         match report {
             Report::ApiServer { acknowledged, .. } => acknowledge(acknowledged),
             Report::Registered {
                 stored,
                 acknowledged,
+                ..
             } => {
                 acknowledge(acknowledged);
                 self.lease.registered(stored.uid.clone(), now);
@@ -385,13 +391,12 @@ impl Reporting {
             syncs,
             lease,
             reports,
-            details,
             certificate,
             ..
         } = self;
         // The status writer records Events too, and may wait for an answer.
         events.leave();
-        drop((syncs, lease, reports, details, certificate));
+        drop((syncs, lease, reports, certificate));
         let recorded = async {
             while !recorder.is_finished() {
                 tasks.ended().await;

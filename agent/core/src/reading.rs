@@ -176,6 +176,15 @@ pub enum Ground {
     Stall(Stall),
 }
 
+impl Ground {
+    pub const fn resource(self) -> Option<Resource> {
+        match self {
+            Self::Resource(resource) => Some(resource),
+            Self::Stall(_) => None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum StallOf {
     /// All tasks of the node.

@@ -149,12 +149,11 @@ pub enum Effect {
     Fact(FactChange),
     /// Pass this on to another subject.
     Input(Box<Input>),
-    /// Add this to the Event about the next change of a condition to True. The condition never
-    /// waits for it.
-    EventDetails {
+    /// Add this to the incident of the next change of a condition to True.
+    ConditionDetails {
         /// What the condition depends on.
         of: Ground,
-        /// `None`: they are being read, so that the Event waits for a moment.
+        /// `None`: they are being read.
         details: Option<String>,
     },
     /// Hand on a revision of an incident.

@@ -228,9 +228,10 @@ impl Recorder {
         self.push(PendingEvent::once(input));
     }
 
-    /// Queues an Event that is not about an incident, or loses it if there is no room.
+    /// Queues an Event about the Node's status. If kills fill the queue, one that is not about an
+    /// incident is lost, of which there are few.
     fn queue_change(&mut self, input: Draft) {
-        if self.backlog.len() < self.reporter.queue {
+        if self.backlog.len() < self.reporter.queue || input.position.is_some() {
             self.queue(input);
         } else {
             add(&self.tally.lost_full, input.times);

@@ -1,4 +1,4 @@
-//! EDGE: the state directory and its one file, which keeps two things across restarts within one
+//! EDGE: the state directory and the state file, which keeps two things across restarts within one
 //! boot: how many kills of each pod were reported, so that the others are reported too, and when
 //! each condition was last exceeded.
 //!
@@ -21,6 +21,8 @@ use nodepulse_core::pods::PodId;
 use nodepulse_core::subjects::kill_counters::AcknowledgedKills;
 use nodepulse_core::units::CgroupId;
 use nodepulse_io::file::{self, FileError, Links};
+
+use crate::store::write_ahead;
 
 mod claim;
 
@@ -79,9 +81,14 @@ pub enum StateError {
 
 /// Returns true for the names of nodepulse's files in the state directory.
 pub fn is_known(name: &OsStr) -> bool {
-    [NAME, NEW, "nodepulse.sock"]
-        .iter()
-        .any(|known| name == *known)
+    let known = [
+        NAME,
+        NEW,
+        "nodepulse.sock",
+        write_ahead::FILE,
+        write_ahead::NEW,
+    ];
+    known.iter().any(|known| name == *known)
 }
 
 impl State {

@@ -20,6 +20,8 @@ use nodepulse_io::file::{self, FileError, Links, is_trusted_owner};
 use crate::black_box;
 use crate::state::{Claim, StateError};
 
+pub mod write_ahead;
+
 #[cfg(test)]
 mod tests;
 
@@ -77,6 +79,17 @@ fn segments(directory: &Path) -> io::Result<Vec<Segment>> {
     }
     found.sort_unstable();
     Ok(found)
+}
+
+/// Reads a file that only nodepulse writes. `None`: there is none.
+fn load(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
+    let mut bytes = Vec::new();
+    match file::read_with_metadata(path, limit, Links::Refused, &mut bytes) {
+        Ok(found) if is_trusted_owner(found.uid()) => Ok(Some(bytes)),
+        Ok(_) => Err(io::Error::from(io::ErrorKind::PermissionDenied).into()),
+        Err(FileError::Io(err)) if err.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(err) => Err(err),
+    }
 }
 
 /// Appends to a history. No other process appends to the same one.
@@ -217,14 +230,7 @@ impl Store {
     ///
     /// Fails if the file cannot be read, or is not one of root or of this process's user.
     pub fn load(&self, name: &str) -> Result<Option<Vec<u8>>, FileError> {
-        let mut bytes = Vec::new();
-        let path = self.directory.join(name);
-        match file::read_with_metadata(&path, file::LIMIT, Links::Refused, &mut bytes) {
-            Ok(found) if is_trusted_owner(found.uid()) => Ok(Some(bytes)),
-            Ok(_) => Err(io::Error::from(io::ErrorKind::PermissionDenied).into()),
-            Err(FileError::Io(err)) if err.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(err) => Err(err),
-        }
+        load(&self.directory.join(name), file::LIMIT)
     }
 
     /// Replaces another file of the directory. After a power cut it may be the former one, or

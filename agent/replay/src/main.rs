@@ -81,7 +81,7 @@ fn anonymized(path: &Path, to: &Path) -> anyhow::Result<usize> {
 /// Returns the number of steps.
 fn replayed(path: &Path, out: &mut String) -> anyhow::Result<usize> {
     let text = read(path)?;
-    let mut words = EventWords::new(NodeEvents::Companion);
+    let mut words = EventWords::new("node", NodeEvents::Companion);
     let replayed = replay(text.split_inclusive('\n'), |step| {
         describe(step, &mut words, out);
     })?;

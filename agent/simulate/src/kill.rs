@@ -75,5 +75,7 @@ pub fn draft(pod: &Pod, now: Now) -> Option<Draft> {
         occurred,
         details: None,
     };
-    EventWords::new(NodeEvents::Off).word(&incident, None).pop()
+    EventWords::new("", NodeEvents::Off)
+        .word(&incident, None)
+        .pop()
 }

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use nodepulse_core::clock::Now;
-use nodepulse_core::incident::BootId;
+use nodepulse_core::incident::{BootId, Position};
 use nodepulse_core::node_status::ledger::Ledger;
 use nodepulse_core::node_status::{NodeFact, Runtime};
 use nodepulse_core::reading::{Stall, StallKind, StallOf};
@@ -21,7 +21,7 @@ use nodepulse_io::tasks::Tasks;
 use nodepulse_kube::Client;
 use nodepulse_linux::host::HostRoot;
 use nodepulse_linux::logind::power::Power;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::kernel_inputs::KernelInputs;
 use super::reload::{self, Reloading};
@@ -80,7 +80,7 @@ pub(super) async fn app(
     }
     app.ledger = Ledger::new(setters, &app.facts, now);
     if client.is_none() {
-        app.compare_with_history(now);
+        app.compare_with_history(false, now);
     }
     app.telemetry.record_failed(app.ledger.failed());
     app.telemetry.metering.evaluated(client.is_some());
@@ -89,15 +89,18 @@ pub(super) async fn app(
     app.reporting = client.map(|client| {
         let computed = app.ledger.computed();
         let (outcomes, reported) = mpsc::unbounded_channel();
+        let (written, seen) = watch::channel(Position::default());
         let access = ApiAccess {
             client,
             certificate,
             outcomes,
+            written,
         };
         let reporting = Reporting::start(&app.config, access, clock, computed, &mut app.tasks);
         let reported = Reported {
             events: reporting.events.clone(),
             outcomes: reported,
+            written: seen,
         };
         app.history.start_events(reported);
         reporting
@@ -161,7 +164,8 @@ fn state(
     };
     let boot = boot_id(&config);
     let conditions = setup.conditions();
-    let history = History::start(setup, (boot, has_server), &lanes, &metering, &mut tasks);
+    let server = (boot, has_server.then_some(config.node_name.as_str()));
+    let history = History::start(setup, server, &lanes, &metering, &mut tasks);
     let settings = reload::settings(&config, &absent);
     let facts = facts::gather(&config, &queries.signals, absent);
     let triggers = &inputs.stalls;
@@ -197,6 +201,7 @@ fn state(
         ledger: Ledger::new(agent.setters, &facts, now),
         facts,
         recorded: Some((now.boot.plus(NODE_READ), setup.conditions)),
+        causes: std::collections::BTreeMap::new(),
         reporting: None,
         history,
         black_box: BlackBox::start(agent.black_box, &lanes, &mut tasks),

@@ -13,6 +13,7 @@ use super::{Output, refuse};
 use crate::config::{KeySpec, key};
 
 mod cluster;
+mod history;
 mod host;
 mod kernel;
 mod report;
@@ -43,6 +44,7 @@ pub const USED: &[&KeySpec] = &[
     &key::root_directory.spec,
     &key::kernel_tier.spec,
     &key::state_directory.spec,
+    &key::history_directory.spec,
 ];
 
 /// Flags of `check`.
@@ -63,6 +65,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
     };
     let mut items = kernel::items(&config);
     items.extend(host::items(&config));
+    items.push(history::recording(&config).named("incidents"));
     let (item, imagefs) = runtime.block_on(host::container_runtime(&config));
     items.push(item.named("container runtime (CRI)"));
     let item = runtime.block_on(host::imagefs(&config, imagefs));

@@ -189,8 +189,9 @@ impl Prepared {
         });
         let is_daemon = !flags.once && !flags.dry_run;
         let directory = config.history_directory.as_deref().filter(|_| is_daemon);
+        let state = claim.as_ref().map(|_| config.state_directory.as_path());
         let mut history = HistorySetup {
-            files: directory.and_then(supervision::history),
+            files: directory.and_then(|directory| supervision::history(directory, state)),
             sinks: Vec::new(),
         };
         if is_daemon {

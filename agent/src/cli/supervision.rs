@@ -137,13 +137,13 @@ pub(super) fn open(directory: &Path, claim: StateClaim) -> (Option<Claim>, Optio
     (Some(claim), socket.ok())
 }
 
-/// Opens the history of incidents. Logs why none can be kept.
-pub(super) fn history(directory: &Path) -> Option<HistoryFiles> {
+/// Opens the history of incidents. Logs why none can be kept. `state`: the claimed directory.
+pub(super) fn history(directory: &Path, state: Option<&Path>) -> Option<HistoryFiles> {
     let shown = directory.display();
     let warn = |why: &str| {
         warn!(directory = %shown, why, "incidents are not recorded in the history until it can be opened");
     };
-    let opened = HistoryFiles::open(directory, warn);
+    let opened = HistoryFiles::open(directory, state, warn);
     opened
         .inspect_err(|err| {
             let err = err as &dyn std::error::Error;

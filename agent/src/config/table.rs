@@ -542,7 +542,8 @@ keys! {
                   how many kills of each pod the Event was acknowledged (`cgroup`; `uncounted` if kills \
                   could not be counted) and when each condition's threshold was last exceeded \
                   (`exceeded`, nanoseconds since boot, or `never`). Without it, a condition that is True \
-                  on the Node is kept for one transition period.")
+                  on the Node is kept for one transition period. The file `incidents` (256 KiB) has the \
+                  last incidents until they are in `historyDirectory`, if this directory is on tmpfs.")
         .default("/run/nodepulse", "removed at reboot, as the state applies to one boot")
         .flag("DIR").heading(SERVICE);
     history_directory: Option<PathBuf> =

@@ -10,11 +10,11 @@ use std::time::{Duration, SystemTime};
 use nodepulse_core::checked_line;
 use nodepulse_core::incident::{Entry, JsonCondition, JsonFacts, JsonIncident, Position};
 use nodepulse_core::kube_event::ReportedKills;
-use nodepulse_core::node_status::Status;
-use nodepulse_core::node_status::ledger::{LastChange, NOT_REPORTED, is_problem, problem_after};
+use nodepulse_core::node_status::ledger::{LastChange, NOT_REPORTED, problem_after};
 use nodepulse_io::lane::{Lane, NoAnswer};
 use nodepulse_kube::convert;
 use nodepulse_linux::state::{StateError, holder};
+use nodepulse_linux::store::write_ahead::{self, Lines};
 use nodepulse_linux::store::{Bounds, Reader, Store};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
@@ -31,11 +31,17 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// An incident survives a power cut after this time.
 const DURABLE: Duration = Duration::from_secs(1);
 
-/// The number of lines that are kept while the disk refuses them. Of more, the oldest are lost.
+/// The number of lines that are kept while the disk refuses them, without those that the
+/// write-ahead log has. Of more, the oldest are lost.
 const REFUSED: usize = 64;
 
 /// A revision to be recorded.
-pub type Line = (Position, String);
+pub struct Line {
+    pub position: Position,
+    pub text: String,
+    /// The write-ahead log has it.
+    pub is_logged: bool,
+}
 
 /// The history on the disk, as used by one call at a time.
 pub struct Recorder {
@@ -88,35 +94,18 @@ pub struct End {
 /// Parts of the lines that matter also if they are old.
 const OLD: [&str; 2] = [r#""kind":"Condition""#, r#""kind":"Gap""#];
 
-/// Reads the end of the history. Incidents were open for seconds, and kills are saved after
-/// seconds, so that they are in the newest segments. The last change of a condition can be old. A
-/// part that cannot be read is left out.
-pub fn end(store: &Store) -> io::Result<End> {
-    let newest = store.newest().segment();
-    let mut reader = store.all();
+/// The incidents that are not settled, by their ids.
+type OpenIncidents = BTreeMap<String, (Position, JsonIncident)>;
+
+/// Reads the end of the history: the segments, if they can be opened, and then the lines of the
+/// write-ahead log that they lack. A part that cannot be read is left out.
+pub fn end(store: Option<&Store>, logged: &Lines) -> End {
     let mut end = End::default();
-    let mut open = BTreeMap::new();
-    while let Some(mut lines) = reader.next_chunk(READ)? {
-        if reader.segment() < newest {
-            lines.retain(|line| OLD.iter().any(|part| line.contains(part)));
-        }
-        for entry in entries(&lines) {
-            let (position, incident) = (entry.position, entry.incident);
-            end.note_last(&incident);
-            if !entry.added.is_empty() {
-                end.kills.push((position, entry.added));
-            }
-            if incident.settled {
-                open.remove(&incident.id);
-            } else {
-                open.insert(incident.id.clone(), (position, incident));
-            }
-        }
-        if let Some(fault) = reader.take_fault() {
-            let err = &fault as &dyn Error;
-            warn!(err, "a part of the history cannot be read");
-        }
-    }
+    let mut open = OpenIncidents::new();
+    let read = store.map_or(Ok(()), |store| end.read(store, &mut open));
+    let _read = ok_or_log!(warn, read, "cannot read the history");
+    let logged = logged.iter().map(|(_, line)| line);
+    end.take(entries(logged), &mut open);
     let mut open: Vec<_> = open.into_values().collect();
     open.sort_by_key(|(position, _)| *position);
     let settle = |(_, incident): (_, JsonIncident)| JsonIncident {
@@ -125,10 +114,43 @@ pub fn end(store: &Store) -> io::Result<End> {
         ..incident
     };
     end.unsettled = open.into_iter().map(settle).collect();
-    Ok(end)
+    end
 }
 
 impl End {
+    /// Reads the segments. Incidents were open for seconds, and kills are saved after seconds, so
+    /// that they are in the newest ones. The last change of a condition can be old.
+    fn read(&mut self, store: &Store, open: &mut OpenIncidents) -> io::Result<()> {
+        let newest = store.newest().segment();
+        let mut reader = store.all();
+        while let Some(mut lines) = reader.next_chunk(READ)? {
+            if reader.segment() < newest {
+                lines.retain(|line| OLD.iter().any(|part| line.contains(part)));
+            }
+            self.take(entries(&lines), open);
+            if let Some(fault) = reader.take_fault() {
+                let err = &fault as &dyn Error;
+                warn!(err, "a part of the history cannot be read");
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, entries: Vec<Entry>, open: &mut OpenIncidents) {
+        for entry in entries {
+            let (position, incident) = (entry.position, entry.incident);
+            self.note_last(&incident);
+            if !entry.added.is_empty() {
+                self.kills.push((position, entry.added));
+            }
+            if incident.settled {
+                open.remove(&incident.id);
+            } else {
+                open.insert(incident.id.clone(), (position, incident));
+            }
+        }
+    }
+
     /// Takes into account the next incident, of whatever age.
     fn note_last(&mut self, incident: &JsonIncident) {
         match &incident.facts {
@@ -145,7 +167,7 @@ impl End {
     }
 
     fn note_change(&mut self, change: &JsonCondition, id: &str) {
-        let Some(status) = Status::parse(&change.status) else {
+        let Some(change) = change.change() else {
             return;
         };
         if change.reason == NOT_REPORTED {
@@ -156,10 +178,12 @@ impl End {
             .conditions
             .get(&change.type_)
             .and_then(|last| last.problem);
-        let is_problem = is_problem(&change.type_, status);
-        let problem = problem_after(before, is_problem, id.parse().ok());
-        let last = LastChange { status, problem };
-        self.conditions.insert(change.type_.clone(), last);
+        let problem = problem_after(before, change.is_problem(), id.parse().ok());
+        let last = LastChange {
+            status: change.status,
+            problem,
+        };
+        self.conditions.insert(change.type_, last);
     }
 }
 
@@ -181,13 +205,18 @@ impl Recorder {
         (outbox, cursors): (Arc<Outbox>, Vec<String>),
         counters: HistoryCounters,
     ) -> Self {
+        let logged = files.logged.into_iter().map(|(position, text)| Line {
+            position,
+            text,
+            is_logged: true,
+        });
         Self {
             directory: files.directory,
             first: files.first,
             is_failing: files.store.is_none(),
             has_failed_sinks: false,
             store: files.store,
-            lines: VecDeque::new(),
+            lines: logged.collect(),
             outbox,
             cursors,
             counters,
@@ -196,37 +225,52 @@ impl Recorder {
 
     fn append(&mut self, lines: Vec<Line>) {
         self.lines.extend(lines);
-        while let Some((position, line)) = self.lines.pop_front() {
-            if let Err(err) = self.append_line(&line) {
-                self.failed(&*err);
-                self.lines.push_front((position, line));
-                break;
-            }
-            self.counters.recorded.inc();
-            self.outbox.recorded(position);
+        if let Err(err) = self.append_all() {
+            self.failed(&*err);
         }
-        while self.lines.len() > REFUSED
-            && let Some((position, _)) = self.lines.pop_front()
+        let refused = |lines: &VecDeque<Line>| lines.iter().filter(|line| !line.is_logged).count();
+        while REFUSED < refused(&self.lines)
+            && let Some(oldest) = self.lines.iter().position(|line| !line.is_logged)
+            && let Some(Line { position, .. }) = self.lines.remove(oldest)
         {
             self.counters.lost.inc();
             self.outbox.lost(position);
-            self.outbox.recorded(position);
+            if oldest == 0 {
+                self.outbox.recorded(position);
+            }
         }
     }
 
-    fn append_line(&mut self, line: &str) -> Result<(), Box<dyn Error>> {
-        if self.store.is_none() {
-            self.store = Some(open(&self.directory, self.first)?);
+    fn append_all(&mut self) -> Result<(), Box<dyn Error>> {
+        if self.store.is_none() && !self.lines.is_empty() {
+            let store = open(&self.directory, self.first)?;
+            let since = self.lines.front().map(|line| line.position);
+            let found = write_ahead::positions(&store, since)?;
+            self.lines.retain(|line| !found.contains(&line.position));
+            self.store = Some(store);
         }
+        while let Some(line) = self.lines.pop_front() {
+            if let Err(err) = self.append_line(&line.text) {
+                self.lines.push_front(line);
+                return Err(err.into());
+            }
+            self.counters.recorded.inc();
+            self.outbox.recorded(line.position);
+        }
+        // Nothing of former agents is missing.
+        self.outbox.recorded(Position::before_start(self.first));
+        Ok(())
+    }
+
+    fn append_line(&mut self, line: &str) -> io::Result<()> {
         while let Some(store) = &mut self.store
             && let Some(oldest) = store.excess(line.len())
         {
             self.remove(oldest);
         }
-        if let Some(store) = &mut self.store {
-            store.append(line)?;
-        }
-        Ok(())
+        self.store
+            .as_mut()
+            .map_or(Ok(()), |store| store.append(line))
     }
 
     /// Removes the oldest segment. What sinks still needed of it becomes part of a summary.
@@ -296,9 +340,10 @@ impl Recorder {
 /// The number of bytes of the history that are read at a time.
 const READ: u64 = 64 << 10;
 
-fn entries(lines: &[String]) -> Vec<Entry> {
+pub(super) fn entries(lines: impl IntoIterator<Item = impl AsRef<str>>) -> Vec<Entry> {
     // Lines of earlier versions have no position. Those of newer ones may have another form.
-    let parsed = lines.iter().map(|line| serde_json::from_str(line));
+    let parsed = lines.into_iter();
+    let parsed = parsed.map(|line| serde_json::from_str(line.as_ref()));
     parsed.filter_map(Result::ok).collect()
 }
 
@@ -319,6 +364,8 @@ impl Disk {
 
     /// Returns when there will be no further lines and all are recorded.
     pub async fn record_all(self, mut queued: mpsc::Receiver<Line>) {
+        // What the log of a former agent has.
+        self.call(|recorder| recorder.append(Vec::new())).await;
         while let Some(first) = queued.recv().await {
             let durable = Instant::now() + DURABLE;
             let mut next = Some(first);
@@ -407,10 +454,14 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use nodepulse_core::incident::BootId;
+    use nodepulse_core::node_status::Status;
+    use nodepulse_io::lane::Lanes;
     use nodepulse_linux::host::scratch::Scratch;
     use serde_json::json;
 
     use super::*;
+    use crate::telemetry::metering::Metering;
 
     const ID: &str = "00000000-0000-0000-0000-000000000007-";
 
@@ -451,7 +502,8 @@ mod tests {
             dir.write(&format!("incidents-{number:010}.jsonl"), lines.concat());
         }
         std::fs::create_dir(dir.path().join("incidents-0000000000.jsonl")).unwrap();
-        let found = end(&open(dir.path(), 1).unwrap()).unwrap().conditions;
+        let store = open(dir.path(), 1).unwrap();
+        let found = end(Some(&store), &Lines::new()).conditions;
         let last = |status, problem: Option<u64>| LastChange {
             status,
             problem: problem.map(|number| format!("{ID}{number}").parse().unwrap()),
@@ -461,5 +513,31 @@ mod tests {
             ("PIDsLow".to_owned(), last(Status::Unknown, Some(1))),
         ]);
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn of_what_a_disk_refuses_only_what_the_log_lacks_is_lost() {
+        let dir = Scratch::new();
+        dir.write("history", "no directory");
+        let files = HistoryFiles::open(&dir.path().join("history"), None, |_| {}).unwrap();
+        let outbox = Outbox::new(Position::default(), [], BootId(7), true);
+        let lanes = Lanes::new(&[]);
+        let metering = Metering::start("worker-1", "files", Vec::new(), None, lanes);
+        let counters = metering.history_counters();
+        let mut recorder = Recorder::new(files, (Arc::new(outbox), Vec::new()), counters);
+        let change = json!({"type": "PIDsLow", "status": "True", "reason": "", "message": ""});
+        let refused = |number| Line {
+            position: Position(number),
+            text: line(number, 1, "Condition", &change),
+            is_logged: (11..=110).contains(&number),
+        };
+        recorder.append((1..=200).map(refused).collect());
+        std::fs::remove_file(dir.path().join("history")).unwrap();
+        recorder.append(Vec::new());
+        let texts = recorder.store.unwrap().all().next_lines().unwrap();
+        let found: Vec<_> = entries(&texts).iter().map(|one| one.position.0).collect();
+        let expected: Vec<_> = (11..=110).chain(137..=200).collect();
+        assert_eq!(found, expected);
+        assert_eq!(recorder.counters.lost.get(), 36);
     }
 }

@@ -54,6 +54,8 @@ pub enum Work {
 pub struct Outbox {
     state: Mutex<State>,
     changes: watch::Sender<u64>,
+    /// The position before the first revision of this start.
+    start: Position,
     boot: BootId,
     has_history: bool,
 }
@@ -65,6 +67,8 @@ struct State {
     evicted: Position,
     /// Revisions up to here are in the history, or could not be recorded.
     recorded: Position,
+    /// Those up to here, also of former starts, are in the history.
+    on_disk: Position,
     /// The last one that could not be recorded.
     lost: Position,
     sinks: Vec<Tracked>,
@@ -88,13 +92,20 @@ impl Outbox {
                 newest: begin,
                 evicted: begin,
                 recorded: begin,
+                on_disk: begin,
                 lost: begin,
                 sinks: sinks.into_iter().map(tracked).collect(),
             }),
             changes: watch::Sender::new(0),
+            start: begin,
             boot,
             has_history,
         }
+    }
+
+    /// Returns the position before the first revision of this start.
+    pub const fn start(&self) -> Position {
+        self.start
     }
 
     /// Returns a receiver that changes when there may be new work.
@@ -121,10 +132,27 @@ impl Outbox {
     pub fn recorded(&self, position: Position) {
         let mut state = self.lock();
         state.recorded = state.recorded.max(position);
+        state.on_disk = state.on_disk.max(position);
         // The others have it from memory.
         if state.needs_history() {
             self.changed(&mut state);
         }
+    }
+
+    /// The history lacks these revisions of former starts. No sink waits for the disk to have them.
+    pub fn lacks(&self, entries: Vec<Entry>) {
+        if let Some(first) = entries.first() {
+            let mut state = self.lock();
+            state.on_disk = Position(first.position.0.saturating_sub(1));
+            state.evicted = state.on_disk;
+        }
+        for entry in entries {
+            self.push(entry);
+        }
+    }
+
+    pub fn on_disk(&self) -> Position {
+        self.lock().on_disk
     }
 
     /// The history will not have this revision.

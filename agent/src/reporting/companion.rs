@@ -49,7 +49,7 @@ impl Companion {
         if self.find_node(&mut absence.logged).await.is_err() {
             return;
         }
-        if self.writer.report_found().await.is_err() {
+        if self.writer.report_found(false).await.is_err() {
             return;
         }
         loop {
@@ -74,15 +74,13 @@ impl Companion {
         }
     }
 
-    /// Completes a sync: Events, taints, and the report to the loop.
+    /// Completes a sync: taints, and the report to the loop.
     async fn follow(&mut self, request: SyncRequest, synced: Synced) -> Result<(), LoopEnded> {
         let Synced {
             outcome,
-            transitions,
             conditions,
+            ..
         } = synced;
-        let now = self.writer.link.clock.now();
-        self.writer.record(transitions, now, &request.stamps);
         // A rejected status does not prevent taints, but an outage does.
         let answers = outcome.as_ref().err().is_none_or(|err| !err.is_outage());
         let tainted = if answers {

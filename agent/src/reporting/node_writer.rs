@@ -54,8 +54,10 @@ struct RegisteredNode {
 enum Known {
     /// Another agent renews the Lease, and nothing was written.
     OtherHolder(LeaseHolder),
-    /// The Node may be written, and these are its first transitions.
-    Registered(Vec<Edge>),
+    /// The Node was there, and may be written.
+    Found,
+    /// The Node was created, and these are its first transitions.
+    Created(Vec<Edge>),
 }
 
 impl NodeWriter {
@@ -92,14 +94,15 @@ impl NodeWriter {
     async fn know_node(&mut self) -> Result<(), LoopEnded> {
         let mut registrar = Registrar::default();
         let mut logged = false;
-        let transitions = loop {
+        let created = loop {
             tokio::time::sleep(registrar.next_delay()).await;
             if let Some(err) = self.writer.read_release().await? {
                 log_unknown(&err, &mut logged);
                 continue;
             }
             match self.try_to_know(&mut registrar).await {
-                Ok(Known::Registered(transitions)) => break transitions,
+                Ok(Known::Found) => break None,
+                Ok(Known::Created(transitions)) => break Some(transitions),
                 Ok(Known::OtherHolder(holder)) => {
                     self.writer.send(Report::OtherHolder(holder)).await?;
                     return Err(LoopEnded);
@@ -110,9 +113,11 @@ impl NodeWriter {
         self.writer.publish_uid();
         let uncaused = BTreeMap::new();
         let (started, now) = (self.started, self.writer.link.clock.now());
-        self.writer.record(vec![Edge::Started], started, &uncaused);
-        self.writer.record(transitions, now, &uncaused);
-        self.writer.report_found().await
+        self.writer.record([Edge::Started], started, &uncaused);
+        let is_new = created.is_some();
+        self.writer
+            .record(created.into_iter().flatten(), now, &uncaused);
+        self.writer.report_found(is_new).await
     }
 
     async fn try_to_know(&mut self, registrar: &mut Registrar) -> Result<Known, ApiError> {
@@ -121,21 +126,24 @@ impl NodeWriter {
         }
         if !self.register {
             self.writer.status.fetch(&self.writer.link.client).await?;
-            return Ok(Known::Registered(Vec::new()));
+            return Ok(Known::Found);
         }
-        let computed = Arc::clone(&self.writer.computed.borrow());
+        let computed = Arc::clone(&self.writer.computed.borrow().computed);
         let status = computed.at(&StoredNode::default(), self.writer.link.clock.now());
         let (client, registration) = (&self.writer.link.client, &self.registration);
         let registered = registrar
             .attempt(client, registration, &status, self.checkpoint)
             .await?;
-        let (stored, transitions) = match registered {
+        let (stored, known) = match registered {
             // A new Node's conditions are recorded once, not at every try as by a kubelet.
-            Registered::Created(stored) => (stored, edges(&StoredNode::default(), &status)),
-            Registered::Adopted(stored) => (stored, Vec::new()),
+            Registered::Created(stored) => {
+                let transitions = edges(&StoredNode::default(), &status);
+                (stored, Known::Created(transitions))
+            }
+            Registered::Adopted(stored) => (stored, Known::Found),
         };
         self.writer.status.observe(stored);
-        Ok(Known::Registered(transitions))
+        Ok(known)
     }
 
     /// The other agent that renews the Lease, if any; read until there is none once.
@@ -212,7 +220,7 @@ impl RegisteredNode {
         let stored = self.writer.status.stored().unwrap_or_default();
         if let Some(edge) = schedulable_edge(self.unschedulable, stored.unschedulable) {
             self.writer
-                .record(vec![edge], self.writer.link.clock.now(), &BTreeMap::new());
+                .record([edge], self.writer.link.clock.now(), &BTreeMap::new());
         }
         self.unschedulable = stored.unschedulable;
     }
@@ -223,6 +231,7 @@ impl RegisteredNode {
         let due = writer.schedule.decide(now.boot) != report::ReportDue::IfChanged;
         let computed_again = !matches!(writer.computed.has_changed(), Ok(false));
         if self.is_equal && !due && !computed_again {
+            writer.publish_written(writer.computed.borrow().changes);
             return Ok(None);
         }
         let Synced {

@@ -46,10 +46,10 @@ pub(super) fn start(
     let Channels {
         computed,
         syncs,
-        details,
         leases,
         reports,
         outcomes,
+        written,
     } = channels;
     let (uid, uid_seen) = watch::channel(String::new());
     let (deliveries, delivered) = mpsc::channel(DELIVERIES);
@@ -77,9 +77,9 @@ pub(super) fn start(
         status: StatusWriter::new(node.clone(), clock, part),
         node,
         computed,
+        written,
         uid,
         events: sink.clone(),
-        details,
         schedule: Schedule::new(config.status_report_frequency),
         unrecorded: Vec::new(),
         sent: Arc::default(),
@@ -111,7 +111,7 @@ fn keep_node(
         may_renew,
     );
     tasks.spawn("lease", lease);
-    let runtime = writer.computed.borrow().facts().runtime;
+    let runtime = writer.computed.borrow().computed.facts().runtime;
     let node = NodeWriter {
         registration: registration(config, runtime),
         may_write,

@@ -1,18 +1,20 @@
-//! The status writer of both modes: sends the status if it is due, and records transitions.
+//! The status writer of both modes: sends the status if it is due, and records a kubelet's Events.
+//! Events about other changes of conditions are delivered from the history.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use nodepulse_core::backoff::Jitter;
 use nodepulse_core::clock::{Now, Stamp};
+use nodepulse_core::incident::Position;
 use nodepulse_core::kube_event::{Annotations, Draft, Involved};
 use nodepulse_core::node_status::Condition;
-use nodepulse_core::node_status::ledger::{Began, Computed};
+use nodepulse_core::node_status::ledger::Began;
 use nodepulse_core::node_status::release::Release;
 use nodepulse_core::node_status::report::{self, ReportSchedule as Schedule};
 use nodepulse_core::node_status::transition::{Edge, edges, unsent};
-use nodepulse_core::reading::{Ground, Resource};
+use nodepulse_core::reading::Resource;
 use nodepulse_io::clock::Clock;
 use nodepulse_kube::access;
 use nodepulse_kube::recorder::EventSink;
@@ -21,8 +23,7 @@ use nodepulse_kube::{ApiError, Client};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, warn};
 
-use super::Report;
-use super::event_details::{DetailsReader, with_details};
+use super::{Published, Report};
 
 /// Resources with which every task sends requests, and reports their results to the loop.
 #[derive(Clone)]
@@ -36,10 +37,11 @@ pub(super) struct LoopLink {
 pub(super) struct Writer {
     pub(super) link: LoopLink,
     pub(super) node: String,
-    pub(super) computed: watch::Receiver<Arc<Computed>>,
+    pub(super) computed: watch::Receiver<Published>,
     pub(super) uid: watch::Sender<String>,
     pub(super) events: EventSink,
-    pub(super) details: DetailsReader,
+    /// The API server has the status with all changes up to this revision of an incident.
+    pub(super) written: watch::Sender<Position>,
     pub(super) jitter: Jitter,
     pub(super) status: StatusWriter,
     pub(super) schedule: Schedule,
@@ -71,7 +73,7 @@ impl Writer {
     /// Sends the computed status if it is due or differs from what is stored.
     pub(super) async fn sync(&mut self) -> Synced {
         let (clock, schedule) = (self.link.clock, self.schedule);
-        let computed = Arc::clone(&self.computed.borrow_and_update());
+        let Published { computed, changes } = self.computed.borrow_and_update().clone();
         let mut why = report::SendReason::Heartbeat;
         let (mut transitions, mut conditions) = (Vec::new(), Vec::new());
         let (unrecorded, sent) = (&self.unrecorded, &self.sent);
@@ -103,6 +105,7 @@ impl Writer {
             Ok(outcome) => {
                 transitions.retain(|edge| missed.iter().all(|(_, _, ended)| edge != ended));
                 self.record_unsent(missed, &applied);
+                self.publish_written(changes);
                 Ok(self.synced(outcome, why))
             }
             Err(err) => {
@@ -149,29 +152,37 @@ impl Writer {
     fn record_unsent(&self, missed: Vec<(Edge, SystemTime, Edge)>, applied: &[Edge]) {
         let now = self.link.clock.now();
         let uncaused = BTreeMap::new();
-        let mut all = VecDeque::new();
         for (began, at, ended) in missed {
             let earlier = applied.contains(&ended).then(|| ended.clone());
-            let both = earlier.into_iter().chain([began]).collect();
-            all.extend(events(both, &self.node, Now { wall: at, ..now }, &uncaused));
-            all.extend(events(vec![ended], &self.node, now, &uncaused));
+            let then = Now { wall: at, ..now };
+            self.record(earlier.into_iter().chain([began]), then, &uncaused);
+            self.record([ended], now, &uncaused);
         }
-        record_all(&self.events, &self.details, all);
     }
 
     /// Records transitions as Events, each with the time of its cause.
     pub(super) fn record(
         &self,
-        transitions: Vec<Edge>,
+        transitions: impl IntoIterator<Item = Edge>,
         now: Now,
         stamps: &BTreeMap<Resource, Stamp>,
     ) {
-        let all = events(transitions, &self.node, now, stamps).collect();
-        record_all(&self.events, &self.details, all);
+        for edge in transitions {
+            self.events.record(event(&edge, &self.node, now, stamps));
+        }
     }
 
     pub(super) fn on_node(&self) -> Vec<Condition> {
         self.status.stored().unwrap_or_default().conditions
+    }
+
+    /// Publishes that the API server has all changes up to this revision, or later ones.
+    pub(super) fn publish_written(&self, changes: Position) {
+        self.written.send_if_modified(|known| {
+            let is_later = *known < changes;
+            *known = changes.max(*known);
+            is_later
+        });
     }
 
     /// Publishes the Node's UID, which its Events need.
@@ -185,11 +196,12 @@ impl Writer {
     }
 
     /// Reports the stored Node, and waits until the loop has taken it into account.
-    pub(super) async fn report_found(&self) -> Result<(), LoopEnded> {
+    pub(super) async fn report_found(&self, is_new: bool) -> Result<(), LoopEnded> {
         let (acknowledged, seen) = oneshot::channel();
         let stored = Box::new(self.status.stored().unwrap_or_default());
         self.send(Report::Registered {
             stored,
+            is_new,
             acknowledged,
         })
         .await?;
@@ -234,64 +246,26 @@ impl Writer {
     }
 }
 
-/// Records Events in this order: the beginning of a condition before its end. The writer does not
-/// wait for details: a task does.
-fn record_all(
-    sink: &EventSink,
-    details: &DetailsReader,
-    mut events: VecDeque<(Draft, Option<Ground>)>,
-) {
-    while let Some((mut event, of)) = events.pop_front() {
-        match of.map(|of| (of, details.known(of))) {
-            None => {}
-            Some((_, Some(known))) => event.message = with_details(&event.message, &known),
-            Some((of, None)) => {
-                let (sink, details) = (sink.clone(), details.clone());
-                tokio::spawn(async move {
-                    let known = details.clone().wait(of).await;
-                    event.message = with_details(&event.message, &known);
-                    sink.record(event);
-                    record_all(&sink, &details, events);
-                });
-                return;
-            }
-        }
-        sink.record(event);
+/// Returns the Event about a transition. One that the kernel caused has the kernel's time.
+fn event(edge: &Edge, node: &str, now: Now, stamps: &BTreeMap<Resource, Stamp>) -> Draft {
+    let resource = edge.resource();
+    let stamp = resource.and_then(|resource| stamps.get(&resource)).copied();
+    Draft {
+        object: Involved::Node,
+        type_: edge.type_(),
+        is_transition: true,
+        reason: edge.reason().to_owned(),
+        message: edge.message(node),
+        annotations: Annotations::new(),
+        of: 1,
+        times: 1,
+        id: None,
+        container: None,
+        is_later: false,
+        position: None,
+        at: stamp.map_or(now.wall, |stamp| now.wall_at(stamp.kernel)),
+        stamp,
     }
-}
-
-/// The Events of transitions, each with the ground whose details are added. An Event that the
-/// kernel caused has the kernel's time.
-fn events(
-    transitions: Vec<Edge>,
-    node: &str,
-    now: Now,
-    stamps: &BTreeMap<Resource, Stamp>,
-) -> impl Iterator<Item = (Draft, Option<Ground>)> {
-    transitions.into_iter().map(move |edge| {
-        let stamp = edge
-            .resource()
-            .and_then(|resource| stamps.get(&resource))
-            .copied();
-        let detailed = edge.details_of();
-        let draft = Draft {
-            object: Involved::Node,
-            type_: edge.type_(),
-            is_transition: true,
-            reason: edge.reason().to_owned(),
-            message: edge.message(node),
-            annotations: Annotations::new(),
-            of: 1,
-            times: 1,
-            id: None,
-            container: None,
-            is_later: false,
-            position: None,
-            at: stamp.map_or(now.wall, |stamp| now.wall_at(stamp.kernel)),
-            stamp,
-        };
-        (draft, detailed)
-    })
 }
 
 /// Logs a warning once while it lasts.
@@ -301,66 +275,5 @@ pub(super) fn log_unknown(err: &ApiError, logged: &mut bool) {
         debug!(err, "node not known");
     } else {
         warn!(err, "node not known to the API server, will retry");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use nodepulse_core::clock::BootNanos;
-    use nodepulse_core::node_status::Status;
-    use nodepulse_kube::recorder::{Recorder, Reporter};
-    use nodepulse_kube::scripted::{Reply, Scripted};
-    use serde_json::json;
-
-    use super::super::event_details::EventDetails;
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn the_end_of_a_condition_does_not_overtake_a_beginning_that_waits_for_details() {
-        let now = Now {
-            boot: BootNanos(0),
-            wall: SystemTime::UNIX_EPOCH,
-        };
-        let server = Scripted::new(vec![Reply::json(201, json!({})); 3]);
-        let reporter = Reporter {
-            node: "worker-1".to_owned(),
-            uid: watch::channel(String::new()).1,
-            queue: 8,
-        };
-        let (deliveries, mut delivered) = mpsc::channel(8);
-        let clock = Clock::runtime(now);
-        let (sink, recorder) = Recorder::new(
-            server.client(),
-            clock,
-            reporter,
-            deliveries,
-            mpsc::unbounded_channel().0,
-        );
-        tokio::spawn(recorder.run());
-        let pids = Ground::Resource(Resource::Pids);
-        let edge = |reason: &str, status| Edge::Nodepulse {
-            ground: Some(pids),
-            status,
-            reason: reason.to_owned(),
-            message: "m".to_owned(),
-        };
-        let transitions = vec![
-            edge("LowPIDs", Status::True),
-            edge("EnoughPIDs", Status::False),
-        ];
-        let all = events(transitions, "worker-1", now, &BTreeMap::new()).collect();
-        let details = EventDetails::default();
-        details.set(pids, None);
-        record_all(&sink, &details.reader(), all);
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        details.set(pids, Some("most tasks: a".to_owned()));
-        let first = delivered.recv().await.unwrap();
-        assert!(
-            first.message.ends_with("LowPIDs (m); most tasks: a"),
-            "{first:?}"
-        );
-        assert_eq!(delivered.recv().await.unwrap().reason, "EnoughPIDs");
     }
 }

@@ -3,8 +3,11 @@
 //!
 //! ```text
 //! History ── fresh revisions ──► take ──► words ──► recorder ──► outcome ──► cursor
-//!    └────── older ones, from the outbox or the disk ──┘
+//!    │                            │         └► until the API server has the condition ─┘
+//!    └────── older ones, from the outbox or the disk
 //! ```
+//!
+//! Conditions are taken before other incidents: kills never delay their Events.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -12,7 +15,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nodepulse_core::incident::{Cursor, Entry, Incident, JsonIncident, Position, Revision};
+use nodepulse_core::incident::{
+    Cursor, Entry, Incident, JsonIncident, Occurrence, Position, Revision,
+};
 use nodepulse_core::kube_event::{Draft, EventWords, NodeEvents, Settled};
 use nodepulse_io::clock::Clock;
 use nodepulse_kube::convert;
@@ -31,6 +36,10 @@ pub const NAME: &str = "kubernetes";
 /// The number of fresh revisions that wait to be taken. Further ones are read from the history.
 const FRESH: usize = 64;
 
+/// The number of Events about changes of conditions that the API server does not have. It may
+/// refuse the status for ever, which must not delay other Events: of more, the oldest are given up.
+const CHANGES: usize = 64;
+
 /// The number of revisions whose Events wait for an outcome. A rate limit delays many of one
 /// object, which become one Event.
 const PENDING: usize = 4096;
@@ -46,16 +55,30 @@ pub type Fresh = (Position, Box<Incident>);
 
 /// The loop's side.
 pub struct Source {
-    pub fresh: mpsc::Sender<Fresh>,
+    fresh: mpsc::Sender<Fresh>,
+    conditions: mpsc::Sender<Fresh>,
     pub node_events: watch::Sender<NodeEvents>,
     /// The recorder has the Events about all revisions up to here.
     pub handed_over: watch::Receiver<Position>,
+}
+
+impl Source {
+    /// Passes on a revision. If there is no room, it is read later.
+    pub fn record(&self, position: Position, incident: &Incident) {
+        let room = match incident.occurred.occurrence {
+            Occurrence::Condition(_) => &self.conditions,
+            _ => &self.fresh,
+        };
+        let _full = room.try_send((position, Box::new(incident.clone())));
+    }
 }
 
 /// The recorder's side.
 pub struct Reported {
     pub events: EventSink,
     pub outcomes: mpsc::UnboundedReceiver<Outcome>,
+    /// The API server has all changes of conditions up to here.
+    pub written: watch::Receiver<Position>,
 }
 
 fn hash(id: &str) -> u64 {
@@ -76,12 +99,15 @@ pub struct Kubernetes {
     disk: Option<Disk>,
     series: SinkSeries,
     fresh: mpsc::Receiver<Fresh>,
+    conditions: mpsc::Receiver<Fresh>,
     /// The first of the fresh revisions, if earlier ones are to be read before it.
     next: Option<Fresh>,
     node_events: watch::Receiver<NodeEvents>,
     words: EventWords,
     /// Not yet with the recorder.
     drafts: VecDeque<Draft>,
+    /// Those about conditions, which wait for the API server to have the change.
+    changes: VecDeque<Draft>,
     handed_over: watch::Sender<Position>,
     /// The revisions whose Events have no outcome yet, and the number of these Events.
     pending: BTreeMap<Position, (Revision, usize)>,
@@ -100,14 +126,17 @@ pub struct Kubernetes {
 impl Kubernetes {
     pub fn new(
         (outbox, number): (Arc<Outbox>, usize),
+        node: &str,
         disk: Option<Disk>,
         series: SinkSeries,
     ) -> (Source, Self) {
         let (send_fresh, fresh) = mpsc::channel(FRESH);
+        let (send_conditions, conditions) = mpsc::channel(FRESH);
         let (send_node_events, node_events) = watch::channel(NodeEvents::Companion);
         let (handed_over, seen) = watch::channel(Position::default());
         let source = Source {
             fresh: send_fresh,
+            conditions: send_conditions,
             node_events: send_node_events,
             handed_over: seen,
         };
@@ -117,10 +146,12 @@ impl Kubernetes {
             disk,
             series,
             fresh,
+            conditions,
             next: None,
             node_events,
-            words: EventWords::new(NodeEvents::Companion),
+            words: EventWords::new(node, NodeEvents::Companion),
             drafts: VecDeque::new(),
+            changes: VecDeque::new(),
             handed_over,
             pending: BTreeMap::new(),
             positions: BTreeSet::new(),
@@ -140,16 +171,22 @@ impl Kubernetes {
         let Ok(Reported {
             events,
             mut outcomes,
+            mut written,
         }) = started.await
         else {
             return;
         };
         let mut changes = self.outbox.changes();
         loop {
+            self.take_conditions();
             self.take();
+            self.record_changes(&events, *written.borrow_and_update());
             if self.drafts.is_empty() {
+                let first = self.changes.front().and_then(|draft| draft.position);
+                let taken = self.outbox.taken(self.number);
+                let before = first.map(|first| Position(first.0.saturating_sub(1)));
                 self.handed_over
-                    .send_replace(self.outbox.taken(self.number));
+                    .send_replace(before.map_or(taken, |before| taken.min(before)));
             }
             self.save();
             tokio::select! {
@@ -161,6 +198,7 @@ impl Kubernetes {
                 () = events.deliver(&mut self.drafts), if !self.drafts.is_empty() => {}
                 (through, read) = called(&mut self.reading) => self.was_read(through, read),
                 () = saved(&mut self.saving) => self.saving = None,
+                Ok(()) = written.changed(), if !self.changes.is_empty() => {}
                 // The outbox lives as long as this task.
                 _changed = changes.changed() => {}
             }
@@ -169,6 +207,30 @@ impl Kubernetes {
             saved(&mut self.saving).await;
             self.saving = None;
             self.save();
+        }
+    }
+
+    /// Takes fresh revisions about conditions before earlier ones about anything else, but not
+    /// before those of former starts: a problem begins before it ends.
+    fn take_conditions(&mut self) {
+        let is_current = self.outbox.start() <= self.outbox.taken(self.number);
+        while is_current
+            && self.pending.len() < PENDING
+            && let Ok((position, incident)) = self.conditions.try_recv()
+        {
+            // It was read if there was no room for an earlier one.
+            if self.outbox.taken(self.number) < position {
+                self.take_fresh(position, &incident);
+            }
+        }
+    }
+
+    /// Passes Events about changes that the API server has to the recorder, in their order.
+    fn record_changes(&mut self, events: &EventSink, written: Position) {
+        let is_written =
+            |draft: &mut Draft| draft.is_later || draft.position.is_none_or(|at| at <= written);
+        while let Some(draft) = self.changes.pop_front_if(is_written) {
+            events.record(draft);
         }
     }
 
@@ -188,6 +250,7 @@ impl Kubernetes {
                 // It was read.
                 Some((position, _)) if position <= taken => {}
                 Some((position, incident)) if position == taken.next() => {
+                    self.outbox.take(self.number, position);
                     self.take_fresh(position, &incident);
                 }
                 next => {
@@ -231,6 +294,13 @@ impl Kubernetes {
                 for entry in entries.iter().take_while(is_older) {
                     self.take_entry(entry);
                 }
+                // Those of former starts end before the first of this one.
+                if let Some(fresh) =
+                    fresh.filter(|_| entries.first().map(|of| of.position) == fresh)
+                {
+                    self.outbox
+                        .take(self.number, Position(fresh.0.saturating_sub(1)));
+                }
                 taken < self.outbox.taken(self.number)
             }
             Work::Read { after, through } => {
@@ -271,12 +341,13 @@ impl Kubernetes {
         if position <= self.outbox.taken(self.number) {
             return;
         }
-        // A former start has delivered it.
-        if self.outbox.has(self.number, position) {
+        // A former start has delivered it, or it was taken because it is about a condition.
+        if self.outbox.has(self.number, position) || self.pending.contains_key(&position) {
             return self.outbox.take(self.number, position);
         }
         self.words.configure(*self.node_events.borrow());
         let drafts = self.drafts_of(&entry.incident, position);
+        self.outbox.take(self.number, position);
         self.add(entry.into(), drafts);
     }
 
@@ -311,12 +382,26 @@ impl Kubernetes {
     }
 
     fn add(&mut self, revision: Revision, drafts: Vec<Draft>) {
-        self.outbox.take(self.number, revision.position);
         let (position, id) = (revision.position, revision.id.clone());
         self.positions.insert((hash(&id), position));
         self.pending.insert(position, (revision, drafts.len()));
-        self.drafts.extend(drafts);
+        for draft in drafts {
+            let drafts = if draft.is_transition {
+                &mut self.changes
+            } else {
+                &mut self.drafts
+            };
+            drafts.push_back(draft);
+        }
         self.finish(&id);
+        if CHANGES < self.changes.len()
+            && let Some(position) = self.changes.pop_front().and_then(|draft| draft.position)
+        {
+            self.settle(Outcome {
+                position,
+                is_accepted: false,
+            });
+        }
     }
 
     /// Counts the revisions of an incident as delivered, in their order: the last one has no Event
@@ -363,8 +448,8 @@ impl Kubernetes {
     fn delivered(&mut self, revision: &Revision) {
         let pending = self.pending.first_key_value().map(|(first, _)| *first);
         let next = self.outbox.taken(self.number).next();
-        let undone = [pending, self.unread].into_iter().flatten().min();
-        let first = undone.unwrap_or(next);
+        let undone = [pending, self.unread].into_iter().flatten();
+        let first = undone.fold(next, Position::min);
         self.outbox.advance(self.number, |cursor| {
             cursor.delivered_before(revision, first);
         });
@@ -403,8 +488,10 @@ mod tests {
     use std::time::SystemTime;
 
     use nodepulse_core::clock::{BootNanos, Now};
-    use nodepulse_core::incident::{BootId, Cursor, IncidentId, Object, Occurred, Occurrence};
+    use nodepulse_core::incident::{BootId, IncidentId, Object, Occurred};
     use nodepulse_core::kube_event::{RefusedForks, ReportedKills};
+    use nodepulse_core::node_status::Status;
+    use nodepulse_core::node_status::ledger::ConditionChange;
     use nodepulse_core::pods::{Pod, PodId, PodRef};
     use nodepulse_kube::recorder::{Recorder, Reporter};
     use nodepulse_kube::scripted::{Reply, Scripted};
@@ -448,10 +535,27 @@ mod tests {
         }
     }
 
+    fn condition(number: u64, revision: u8, details: Option<&str>) -> Incident {
+        let change = ConditionChange {
+            type_: "PIDsLow".to_owned(),
+            status: Status::True,
+            reason: "LowPIDs".to_owned(),
+            message: "few".to_owned(),
+            details: details.map(str::to_owned),
+            ended: None,
+        };
+        let mut incident = incident(number, revision, details.is_some());
+        incident.object.pod = None;
+        incident.occurred.pod = None;
+        incident.occurred.occurrence = Occurrence::Condition(change);
+        incident
+    }
+
     struct Started {
         outbox: Arc<Outbox>,
         source: Source,
         newest: Position,
+        written: watch::Sender<Position>,
         task: tokio::task::JoinHandle<()>,
         events: EventSink,
     }
@@ -464,8 +568,8 @@ mod tests {
             cursor,
             series: series.clone(),
         };
-        let outbox = Arc::new(Outbox::new(Position(0), [state], BOOT, false));
-        let (source, sink) = Kubernetes::new((Arc::clone(&outbox), 0), None, series);
+        let outbox = Arc::new(Outbox::new(newest, [state], BOOT, false));
+        let (source, sink) = Kubernetes::new((Arc::clone(&outbox), 0), "worker-1", None, series);
         let clock = Clock::runtime(Now {
             boot: BootNanos(0),
             wall: SystemTime::UNIX_EPOCH,
@@ -475,6 +579,7 @@ mod tests {
             uid: watch::channel(String::new()).1,
             queue: 8,
         };
+        let (written, seen) = watch::channel(Position(0));
         let (send_outcomes, outcomes) = mpsc::unbounded_channel();
         let deliveries = mpsc::channel(8).0;
         let (events, recorder) =
@@ -484,12 +589,14 @@ mod tests {
         let with = Reported {
             events: events.clone(),
             outcomes,
+            written: seen,
         };
         start.send(with).ok().unwrap();
         Started {
             outbox,
             source,
             newest,
+            written,
             task: tokio::spawn(sink.run(started)),
             events,
         }
@@ -500,8 +607,7 @@ mod tests {
         fn record(&mut self, incident: &Incident, is_fresh: bool) {
             self.newest = self.newest.next();
             if is_fresh {
-                let fresh = (self.newest, Box::new(incident.clone()));
-                self.source.fresh.try_send(fresh).unwrap();
+                self.source.record(self.newest, incident);
             }
             self.outbox.push(Entry {
                 position: self.newest,
@@ -581,5 +687,96 @@ mod tests {
         assert_eq!(again, name);
         let cursor = second.end().await;
         assert_eq!(cursor.position(), Position(4));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_about_a_condition_waits_for_the_api_server_to_have_it_and_for_no_kill() {
+        let replies = [accepted(), Reply::Silent].into_iter();
+        let server = Scripted::new(replies.chain((0..99).map(|_| accepted())));
+        let mut started = start(&server, Cursor::new(Position(0)), Position(0));
+        started.record(&condition(1, 1, Some("most tasks: a")), true);
+        pass().await;
+        assert_eq!(server.lines().len(), 0);
+        assert!(*started.source.handed_over.borrow() < started.newest);
+        started.written.send_replace(started.newest);
+        pass().await;
+        assert_eq!(server.lines().len(), 1);
+        assert_eq!(*started.source.handed_over.borrow(), started.newest);
+
+        // One is not answered, so that the queue of the recorder becomes full.
+        for number in 1..=u64::try_from(FRESH).unwrap() {
+            started.record(&incident(number, 1, true), true);
+        }
+        started.record(&condition(100, 1, None), true);
+        let began = started.newest;
+        started.record(&condition(100, 2, Some("most tasks: b")), true);
+        pass().await;
+        started.written.send_replace(began);
+        tokio::time::sleep(Duration::from_mins(2)).await;
+        let bodies =
+            (0..server.lines().len()).map(|request| server.body(request)["message"].clone());
+        let about = bodies
+            .enumerate()
+            .filter(|(_, message)| message.to_string().contains("LowPIDs"));
+        // The request that was not answered is tried again before it.
+        let text = ["a", "b"].map(|users| {
+            format!("Node worker-1 status is now: LowPIDs (few); most tasks: {users}")
+        });
+        let expected = [(0, json!(text[0])), (3, json!(text[1]))];
+        assert_eq!(about.collect::<Vec<_>>(), expected);
+        let cursor = started.end().await;
+        assert_eq!(cursor.position(), began.next());
+    }
+
+    #[tokio::test]
+    async fn a_condition_that_is_delivered_before_earlier_incidents_were_read_skips_none() {
+        let series = SinkSeries::new(&Metrics::new("0", "files", "worker-1").process, NAME);
+        let cursor = Cursor::new(Position(0));
+        let taken = Some(cursor.position());
+        let state = SinkState {
+            cursor,
+            series: series.clone(),
+            taken,
+        };
+        let outbox = Arc::new(Outbox::new(Position(0), [state], BOOT, false));
+        let (_source, mut sink) =
+            Kubernetes::new((Arc::clone(&outbox), 0), "worker-1", None, series);
+        for position in [5, 6] {
+            sink.take_fresh(Position(position), &condition(position, 1, Some("a")));
+        }
+        sink.settle(Outcome {
+            position: Position(5),
+            is_accepted: true,
+        });
+        let cursor = outbox.cursor(0).unwrap();
+        assert_eq!(cursor.position(), Position(0));
+        assert!(cursor.has(Position(5)) && !cursor.has(Position(4)));
+        // The status is never written.
+        for position in (7..).take(CHANGES) {
+            sink.take_fresh(Position(position), &condition(position, 1, Some("a")));
+        }
+        assert_eq!(sink.changes.len(), CHANGES);
+        assert!(sink.has_room() && outbox.cursor(0).unwrap().has(Position(6)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_only_memory_has_of_a_former_start_is_delivered_and_then_what_is_fresh() {
+        let server = Scripted::new((0..9).map(|_| accepted()));
+        let [former, begin] = [4, 5].map(Position::before_start);
+        let mut started = start(&server, Cursor::new(former), begin);
+        started.outbox.lacks(vec![Entry {
+            position: former.next(),
+            added: ReportedKills::default(),
+            incident: JsonIncident::new(&incident(1, 1, true), convert::micro_time),
+        }]);
+        pass().await;
+        assert_eq!(server.lines().len(), 1);
+        started.record(&incident(2, 1, true), true);
+        started.record(&condition(3, 1, Some("a")), true);
+        started.written.send_replace(started.newest);
+        pass().await;
+        assert_eq!(server.lines().len(), 3);
+        let newest = started.newest;
+        assert_eq!(started.end().await.position(), newest);
     }
 }

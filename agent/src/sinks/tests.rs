@@ -100,7 +100,7 @@ async fn what_is_in_memory_is_delivered_while_the_disk_hangs() {
     // What an earlier agent left open is settled at the start.
     let open = (1..=3).map(|number| checked_line::line(&entry(number)).unwrap());
     dir.write("incidents-0000000001.jsonl", open.collect::<String>());
-    let files = HistoryFiles::open(dir.path(), |why| panic!("{why}")).unwrap();
+    let files = HistoryFiles::open(dir.path(), None, |why| panic!("{why}")).unwrap();
     let lanes = Lanes::new(&[]);
     let (hangs, is_hanging) = oneshot::channel();
     let (disk, end) = std::sync::mpsc::channel::<()>();
@@ -120,7 +120,7 @@ async fn what_is_in_memory_is_delivered_while_the_disk_hangs() {
     let mut tasks = Tasks::default();
     let _history = History::start(
         setup,
-        (BootId(7), false),
+        (BootId(7), None),
         &lanes,
         &metering(&lanes),
         &mut tasks,

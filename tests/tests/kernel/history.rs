@@ -3,13 +3,17 @@
 //! Runs as root.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use nix::mount::{MsFlags, mount, umount};
 use nodepulse_core::black_box::{RECORD, Record, offset};
 use nodepulse_core::incident::BootId;
+use nodepulse_core::units::CgroupId;
 use nodepulse_linux::black_box;
-use nodepulse_linux::store::Reader;
+use nodepulse_linux::state::State;
+use nodepulse_linux::store::{Reader, write_ahead};
+use nodepulse_tests::hung_files::HungDirectory;
 use nodepulse_tests::process::{Process, node_mode, program};
 use nodepulse_tests::provoke::cgroup::CgroupTree;
 use nodepulse_tests::{SOON, eventually};
@@ -163,6 +167,82 @@ async fn a_kill_is_in_the_history_of_an_agent_that_was_killed_and_of_the_next_on
         lines, 4,
         "the lock, the black box, and a segment for each start"
     );
+}
+
+/// Starts an agent whose state directory is in memory.
+fn agent_of(state: &Path, directory: &Path, tree: &CgroupTree) -> Process {
+    Process::start(node_mode(&[
+        "--cgroup-root",
+        &tree.path(""),
+        "--state-directory",
+        &state.display().to_string(),
+        "--history-directory",
+        &directory.display().to_string(),
+    ]))
+}
+
+/// Returns the number of kills in the pod that the next start does not report.
+fn acknowledged(state: &Path, tree: &CgroupTree) -> u64 {
+    let pod = fs::metadata(tree.dir("kubepods/podaa")).unwrap();
+    let kills = State::load(state).unwrap().map(|state| state.kills.cgroups);
+    let of_pod = kills.and_then(|kills| kills.get(&CgroupId(pod.ino())).copied());
+    of_pod.unwrap_or_default()
+}
+
+#[tokio::test]
+async fn kills_while_the_disk_hangs_are_in_the_history_once_although_the_agent_was_killed() {
+    let (dir, tree) = (tempfile::tempdir().unwrap(), tree("hangs"));
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (state, directory) = (memory.path().join("state"), dir.path().join("history"));
+    let agent = agent_of(&state, &directory, &tree);
+    agent.wait_for_line("OOM kill source selected", SOON).await;
+    let hung = HungDirectory::over(&directory);
+    let mut pids = Vec::new();
+    for _ in 0..3 {
+        let eaten = provoke().eat_in(&tree.dir("kubepods/podaa/c"), 256 * MIB);
+        let pid = Value::from(eaten.unwrap().0);
+        let logged = fs::read(state.join(write_ahead::FILE)).unwrap();
+        assert_eq!(logged.len(), 256 << 10);
+        eventually("the kill in memory", || {
+            let lines = write_ahead::read(&state).unwrap();
+            let mut lines = lines.iter().map(|(_, line)| line);
+            let is_there = lines.any(|line| {
+                let value: Value = serde_json::from_str(line).unwrap();
+                value["facts"]["victims"][0]["pid"] == pid && value["settled"] == true
+            });
+            is_there.then_some(()).ok_or("it is not there")
+        })
+        .await;
+        pids.push(pid);
+    }
+    eventually("kills that survive the process", || {
+        let kills = acknowledged(&state, &tree);
+        (kills == 3).then_some(()).ok_or(kills)
+    })
+    .await;
+    agent.kill();
+    agent.ends(SOON).await;
+    hung.answers();
+    let lines = Reader::new(directory.clone()).next_lines().unwrap();
+    assert!(lines.is_empty(), "the disk has nothing: {lines:?}");
+
+    let next = agent_of(&state, &directory, &tree);
+    next.wait_for_line("OOM kill source selected", SOON).await;
+    // Settled after everything else that this start found.
+    let kill = recorded_kill(&directory, &tree).await;
+    pids.push(kill["facts"]["victims"][0]["pid"].clone());
+    next.terminate();
+    assert_eq!(next.ends(SOON).await.code, Some(0));
+    assert_eq!(acknowledged(&state, &tree), 4, "each kill once");
+    let kills = history(&directory, &[]).await;
+    let kills = kills.iter().filter(|one| one["kind"] != "Gap");
+    let kills = kills.map(|one| one["facts"]["victims"][0]["pid"].clone());
+    assert_eq!(kills.collect::<Vec<_>>(), pids);
+    let mut lines = Reader::new(directory).next_lines().unwrap();
+    let all = lines.len();
+    lines.sort_unstable();
+    lines.dedup();
+    assert_eq!(lines.len(), all, "each revision once");
 }
 
 /// A file system that is unmounted when this value is dropped.

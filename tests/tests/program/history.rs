@@ -6,10 +6,11 @@ use std::path::Path;
 
 use nodepulse_core::checked_line;
 use nodepulse_linux::store::Reader;
-use nodepulse_tests::api_server::ApiServer;
+use nodepulse_tests::api_server::{ApiServer, Effect, Fault};
 use nodepulse_tests::http1::get;
 use nodepulse_tests::made_up;
 use nodepulse_tests::process::{Output, Process};
+use nodepulse_tests::view::EVENTS;
 use nodepulse_tests::{SOON, eventually};
 use serde_json::{Value, json};
 use tempfile::tempdir;
@@ -211,4 +212,61 @@ async fn a_problem_that_the_stored_node_still_has_does_not_end_and_begin_at_a_st
     let lines = Reader::new(directory).next_lines().unwrap();
     let changes = lines.iter().filter(|line| line.contains("DiskSpaceLow"));
     assert_eq!(changes.count(), 2, "{lines:#?}");
+}
+
+#[tokio::test]
+async fn changes_of_a_condition_that_a_killed_agent_could_not_report_are_events_of_the_next_one() {
+    let (api, dir) = (ApiServer::start().await, tempdir().unwrap());
+    api.put_object(made_up::node("worker-1"));
+    let refused = Fault::on("PATCH", "/api/v1/nodes", Effect::Status(503));
+    api.faults().push(refused.always());
+    let directory = dir.path().join("history");
+    let config = dir.path().join("config.yaml");
+    let (file, kept) = (text(&config), text(&directory));
+    let kubeconfig = text(&api.admin_kubeconfig(dir.path()));
+    let start = |memory: &str| {
+        let text = format!(
+            "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\n\
+             evictionHard: {{memory.available: {memory}, nodefs.available: 1Mi}}\n\
+             evictionPressureTransitionPeriod: 1s\n"
+        );
+        fs::write(&config, text).unwrap();
+        Process::start([
+            "run",
+            "--mode=companion",
+            "--node-name=worker-1",
+            "--kernel-tier=files",
+            "--kubeconfig",
+            &kubeconfig,
+            "--config",
+            &file,
+            "--history-directory",
+            &kept,
+        ])
+    };
+    let agent = start("99%");
+    let began = recorded(&directory, "True").await;
+    assert_eq!(began["facts"]["type"], "MemoryLow", "{began:#}");
+    agent.kill();
+    assert_eq!(agent.ends(SOON).await.code, None);
+    assert_eq!(api.list(EVENTS), [Value::Null; 0]);
+    api.faults().clear();
+    let agent = start("1Mi");
+    let ended = eventually("an event", || {
+        let mut events = api.list(EVENTS).into_iter();
+        events
+            .find(|event| event["reason"] == "MemoryAvailable")
+            .ok_or_else(|| api.requests().len())
+    })
+    .await;
+    let events = api.list(EVENTS).into_iter();
+    let reasons: Vec<_> = events.map(|event| event["reason"].clone()).collect();
+    assert!(
+        reasons.contains(&json!("LowMemory")),
+        "it is first: {reasons:?}"
+    );
+    let annotation = &ended["metadata"]["annotations"]["nodepulse.dev/ended-incident"];
+    assert_eq!(*annotation, began["id"]);
+    agent.terminate();
+    assert_eq!(agent.ends(SOON).await.code, Some(0));
 }

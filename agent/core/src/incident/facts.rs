@@ -118,8 +118,13 @@ impl Incident {
 }
 
 impl Occurred {
-    pub fn condition(change: ConditionChange, now: Now) -> Self {
-        Self::of_node(Occurrence::Condition(change), now.wall)
+    /// `cause`: the kernel's record because of which the condition changed.
+    pub fn condition(change: ConditionChange, cause: Option<Stamp>, now: Now) -> Self {
+        let at = cause.map_or(now.wall, |stamp| now.wall_at(stamp.kernel));
+        Self {
+            stamp: cause,
+            ..Self::of_node(Occurrence::Condition(change), at)
+        }
     }
 
     /// `booted`: when the next boot began.

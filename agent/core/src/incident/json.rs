@@ -11,6 +11,7 @@ use crate::black_box::{AgentGap, BootEnd, UNCLEAN_REBOOT};
 use crate::escape::escape;
 use crate::kill_annotation::{MemoryUser, OomKill};
 use crate::kube_event::{Finding, KillPlace, Kills, Period, RefusedForks};
+use crate::node_status::ledger::ConditionChange;
 use crate::node_status::{Status, ledger};
 use crate::pods::{Owner, PodId};
 use crate::pressure::io_wait::USED_MOST;
@@ -221,6 +222,20 @@ pub struct JsonSummary {
     pub incidents: u64,
     /// Killed processes of these incidents, and of earlier ones that were delivered without them.
     pub kills: u64,
+}
+
+impl JsonCondition {
+    /// Returns the change; `None` if a newer version wrote it.
+    pub fn change(&self) -> Option<ConditionChange> {
+        Some(ConditionChange {
+            type_: self.type_.clone(),
+            status: Status::parse(&self.status)?,
+            reason: self.reason.clone(),
+            message: self.message.clone(),
+            details: self.details.clone(),
+            ended: self.ended.as_ref().and_then(|id| id.parse().ok()),
+        })
+    }
 }
 
 impl JsonIncident {
@@ -646,8 +661,8 @@ mod tests {
             ),
             ..change.clone()
         };
-        let slow = incident(Occurred::condition(slow, now(9)));
-        let condition = incident(Occurred::condition(change, now(9)));
+        let slow = incident(Occurred::condition(slow, None, now(9)));
+        let condition = incident(Occurred::condition(change, None, now(9)));
         let boot = incident(crate::black_box::tests::panic());
         let gap = AgentGap {
             stopped: false,

@@ -8,6 +8,9 @@ use crate::kill_annotation::{MEMORY_USERS, MemoryUser, OOM_KILL, OomKill};
 use crate::reading::oom::{Consequence, LimitOwner};
 use crate::units::Bytes;
 
+/// Annotation of an Event about the end of a problem: the id of the incident with which it began.
+pub(super) const ENDED_INCIDENT: &str = concat!(domain!(), "/ended-incident");
+
 /// `metadata.annotations`, in the order of their names. There are at most two, for which a tree
 /// would allocate 544 bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

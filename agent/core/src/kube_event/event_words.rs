@@ -11,6 +11,8 @@ use crate::incident::{Incident, IncidentId, MAX_OPEN, Position};
 /// The Events about incidents of which more revisions follow.
 #[derive(Debug)]
 pub struct EventWords {
+    /// The name of the Node.
+    node: String,
     node_events: NodeEvents,
     open: BTreeMap<IncidentId, IncidentEvents>,
 }
@@ -36,8 +38,9 @@ enum EventText {
 }
 
 impl EventWords {
-    pub const fn new(node_events: NodeEvents) -> Self {
+    pub fn new(node: &str, node_events: NodeEvents) -> Self {
         Self {
+            node: node.to_owned(),
             node_events,
             open: BTreeMap::new(),
         }
@@ -51,7 +54,7 @@ impl EventWords {
     /// Returns new Events, and later versions of Events if something is added.
     pub fn word(&mut self, incident: &Incident, position: Option<Position>) -> Vec<Draft> {
         let mut events = self.take(incident.id);
-        let on_node = incident.on_node(events.node_events);
+        let on_node = incident.on_node(events.node_events, &self.node);
         let on_node = on_node.filter(|_| !matches!(events.on_node, Some(EventText::Absent)));
         let on_object = match incident.on_pod() {
             None if on_node.is_some() || incident.occurred.pod.is_none() => None,
@@ -87,7 +90,7 @@ impl EventWords {
             until,
         } = *incident;
         let events = self.take(id);
-        let (on_node, on_object) = settled::drafts(json, events.node_events, at);
+        let (on_node, on_object) = settled::drafts(json, (events.node_events, &self.node), at);
         let on_node = on_node.filter(|_| !matches!(events.on_node, Some(EventText::Absent)));
         let mut revision = Revision {
             id,
@@ -185,7 +188,7 @@ mod tests {
             (NodeEvents::Off, NodeEvents::Companion, false),
         ];
         for (first, later, is_recorded) in rows {
-            let mut words = EventWords::new(first);
+            let mut words = EventWords::new("n", first);
             for (victims, settled) in [(&[1][..], false), (&[1, 2], true)] {
                 let drafts = words.word(&revision(victims, settled), None);
                 let kinds: Vec<_> = drafts.iter().map(|draft| draft.is_later).collect();
@@ -199,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_revision_without_anything_new_changes_no_event() {
-        let mut words = EventWords::new(NodeEvents::Companion);
+        let mut words = EventWords::new("n", NodeEvents::Companion);
         assert_eq!(words.word(&revision(&[1], false), None).len(), 1);
         assert_eq!(words.word(&revision(&[1], true), None), []);
     }

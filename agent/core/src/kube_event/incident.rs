@@ -1,5 +1,6 @@
 //! The wording of an incident's Events: on the Pod if it is known, on the Node if not.
 
+use super::annotations::ENDED_INCIDENT;
 use super::container_label::{ContainerLabel, SHORT_ID};
 use super::finding::NodeEvents;
 use super::kill_text;
@@ -13,7 +14,7 @@ use crate::pods::PodId;
 impl Incident {
     /// Returns the Event on the Node that the incident needs in any case: for kills because the
     /// node is out of memory, and for what happened in no pod. Returns `None` if it needs none.
-    pub(super) fn on_node(&self, node_events: NodeEvents) -> Option<Draft> {
+    pub(super) fn on_node(&self, node_events: NodeEvents, node: &str) -> Option<Draft> {
         let kills = match &self.occurred.occurrence {
             Occurrence::Kills(kills) => kills,
             // Another program reports them.
@@ -23,8 +24,12 @@ impl Incident {
             {
                 return None;
             }
-            // Conditions have Events when the API server has the status, missed kills theirs.
-            Occurrence::Condition(_) | Occurrence::Gap(_) => return None,
+            Occurrence::Condition(change) => {
+                let words = self.draft(Involved::Node, change_words(change));
+                return words.about_change(change, node);
+            }
+            // Missed kills have Events.
+            Occurrence::Gap(_) => return None,
             Occurrence::Boot(end) => return end.is_unclean().then(|| self.on_node_instead()),
             Occurrence::UnidentifiedKills(_)
             | Occurrence::RefusedForks(_)
@@ -212,6 +217,19 @@ impl Incident {
     }
 }
 
+impl Draft {
+    /// Returns the Event about a change of a condition; `None` for a kubelet's condition.
+    pub(super) fn about_change(mut self, change: &ConditionChange, node: &str) -> Option<Self> {
+        (self.type_, self.message) = change.event(node)?;
+        self.reason.clone_from(&change.reason);
+        self.is_transition = true;
+        let ended = change.ended.map(|id| id.to_string());
+        self.annotations =
+            ended.map_or_else(Annotations::new, |id| Annotations::one(ENDED_INCIDENT, &id));
+        Some(self)
+    }
+}
+
 fn change_words(change: &ConditionChange) -> Words {
     let (type_, status, reason) = (&change.type_, change.status.as_str(), &change.reason);
     let details = change.details.as_ref();
@@ -305,7 +323,7 @@ mod tests {
     #[test]
     fn without_its_pod_an_incident_is_reported_on_the_node_with_the_cgroup_and_the_uid() {
         let in_pod = incident(Some(pod_ref()), refused(2));
-        assert_eq!(in_pod.on_node(NodeEvents::Kubelet), None);
+        assert_eq!(in_pod.on_node(NodeEvents::Kubelet, "n"), None);
         let draft = in_pod.on_node_instead();
         assert_eq!(draft.object, Involved::Node);
         let expected =
@@ -314,7 +332,7 @@ mod tests {
 
         let in_no_pod = incident(None, refused(2));
         for node_events in [NodeEvents::Kubelet, NodeEvents::Companion, NodeEvents::Off] {
-            let on_node = in_no_pod.on_node(node_events);
+            let on_node = in_no_pod.on_node(node_events, "n");
             assert_eq!(on_node, Some(in_no_pod.on_node_instead()), "always");
         }
     }
@@ -339,9 +357,9 @@ mod tests {
             };
             let outside = Occurrence::UnidentifiedKills(UnidentifiedKills { place, ..counted });
             let incident = incident(None, outside);
-            let draft = incident.on_node(NodeEvents::Companion).unwrap();
+            let draft = incident.on_node(NodeEvents::Companion, "n").unwrap();
             assert_eq!((draft.message.as_str(), draft.of), (expected, 3));
-            assert_eq!(incident.on_node(NodeEvents::Off), None);
+            assert_eq!(incident.on_node(NodeEvents::Off, "n"), None);
         }
     }
 
@@ -379,7 +397,7 @@ mod tests {
             incident.object.pod = known;
             let start = format!("Process 7 (p7) in {expected} was killed because memory ran out");
             for draft in [
-                incident.on_node(NodeEvents::Companion).unwrap(),
+                incident.on_node(NodeEvents::Companion, "n").unwrap(),
                 incident.on_node_instead(),
             ] {
                 assert!(draft.message.starts_with(&start), "{}", draft.message);

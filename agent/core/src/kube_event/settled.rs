@@ -21,7 +21,7 @@ pub struct Settled<'a> {
 /// Returns the Event on the Node that the incident has in any case, and the one on its object.
 pub(super) fn drafts(
     json: &JsonIncident,
-    node_events: NodeEvents,
+    (node_events, node): (NodeEvents, &str),
     at: SystemTime,
 ) -> (Option<Draft>, Option<Draft>) {
     let event = |object: Involved, reason: &str, message: String| {
@@ -71,8 +71,12 @@ pub(super) fn drafts(
     let on_pod = on_pod.map(|object| event(object, &json.reason, json.message.clone()));
     let is_in_pod = json.object.pod.is_some();
     match &json.facts {
-        // Its Event is written when the API server has the status.
-        Some(JsonFacts::Condition(_) | JsonFacts::Gap(_)) => (None, None),
+        Some(JsonFacts::Condition(condition)) => {
+            let change = condition.change();
+            let words = |change| on_node(&json.reason).about_change(&change, node);
+            (change.and_then(words), None)
+        }
+        Some(JsonFacts::Gap(_)) => (None, None),
         Some(JsonFacts::Boot(_)) => {
             let is_unclean = json.reason == UNCLEAN_REBOOT;
             (is_unclean.then(|| on_node(&json.reason)), None)
@@ -200,7 +204,7 @@ mod tests {
         for (incident, node_events) in
             incidents.flat_map(|incident| ALL.map(|node_events| (incident.clone(), node_events)))
         {
-            let fresh = EventWords::new(node_events).word(&incident, Some(position));
+            let fresh = EventWords::new("n", node_events).word(&incident, Some(position));
             let json = JsonIncident::new(&incident, |_| String::new());
             let settled = Settled {
                 id: incident.id,
@@ -208,7 +212,7 @@ mod tests {
                 at: incident.occurred.at,
                 until: incident.occurred.until,
             };
-            let settled = EventWords::new(node_events).word_settled(&settled, position);
+            let settled = EventWords::new("n", node_events).word_settled(&settled, position);
             let comparable = |draft: &Draft| {
                 let mut draft = draft.clone();
                 draft.stamp = None;

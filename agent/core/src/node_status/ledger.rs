@@ -16,6 +16,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::setters::{self, SetterError, Setters, ready};
+use super::transition::{EventType, is_of_kubelet};
 use super::{Condition, Facts, NodeStatus, Status, StoredNode};
 use crate::clock::Now;
 use crate::incident::IncidentId;
@@ -113,10 +114,27 @@ impl ConditionChange {
             type_: type_.to_owned(),
             status: Status::Unknown,
             reason: NOT_REPORTED.to_owned(),
-            message: "the agent no longer writes this condition".to_owned(),
+            message: format!("the agent no longer writes the condition {type_}"),
             details: None,
             ended: None,
         }
+    }
+
+    /// Returns the message of the Event on the Node, and its type; `None` for a kubelet's
+    /// conditions, whose Events follow the patch.
+    pub fn event(&self, node: &str) -> Option<(EventType, String)> {
+        if is_of_kubelet(&self.type_) {
+            return None;
+        }
+        let type_ = match self.status {
+            Status::True => EventType::Warning,
+            Status::False | Status::Unknown => EventType::Normal,
+        };
+        let (reason, message) = (&self.reason, &self.message);
+        let details = self.details.as_ref();
+        let details = details.map_or_else(String::new, |details| format!("; {details}"));
+        let message = format!("Node {node} status is now: {reason} ({message}){details}");
+        Some((type_, message))
     }
 
     /// Returns true if it is a problem, and false if it is the end of one; `None` for Unknown.
@@ -399,6 +417,31 @@ mod tests {
             ..began
         };
         assert_eq!(ledger.update(&facts(), later(40)), ended);
+    }
+
+    #[test]
+    fn a_change_has_an_event_unless_it_is_of_a_kubelets_condition() {
+        let normal = |text: &str| Some(format!("Normal Node w status is now: {text}"));
+        #[rustfmt::skip]
+        let rows = [
+            ("DiskIOPressure", Status::True, None, Some("Warning Node w status is now: r (m)".to_owned())),
+            ("DiskIOPressure", Status::True, Some("d"), Some("Warning Node w status is now: r (m); d".to_owned())),
+            ("DiskIOPressure", Status::False, None, normal("r (m)")),
+            ("MemoryLow", Status::Unknown, None, normal("r (m)")),
+            ("DiskPressure", Status::Unknown, None, None),
+            ("DiskPressure", Status::True, None, None),
+            ("MemoryPressure", Status::False, None, None),
+            ("Ready", Status::Unknown, None, None),
+        ];
+        for (type_, status, details, expected) in rows {
+            let change = ConditionChange {
+                details: details.map(str::to_owned),
+                ..ConditionChange::new(&stored(type_, status, "r", "m"))
+            };
+            let event = change.event("w");
+            let event = event.map(|(type_, message)| format!("{} {message}", type_.as_str()));
+            assert_eq!(event, expected, "{type_} {status:?}");
+        }
     }
 
     #[test]

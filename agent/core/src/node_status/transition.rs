@@ -27,7 +27,7 @@ impl EventType {
     }
 }
 
-/// A change that is recorded as an Event on the Node after its patch has succeeded.
+/// A change that a kubelet records as an Event on the Node after its patch has succeeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edge {
     Started,
@@ -37,11 +37,8 @@ pub enum Edge {
         /// Resource of the condition; `None` for Ready, and for changes that are no condition.
         resource: Option<Resource>,
     },
-    /// One of nodepulse's conditions changed its status.
-    Nodepulse {
-        /// The state on which the condition depends.
-        ground: Option<Ground>,
-        status: Status,
+    /// One of a kubelet's conditions became Unknown, for which it has no text.
+    Unknown {
         reason: String,
         message: String,
     },
@@ -54,17 +51,8 @@ pub enum Edge {
 impl Edge {
     pub const fn type_(&self) -> EventType {
         match self {
-            Self::Nodepulse {
-                status: Status::True,
-                ..
-            }
-            | Self::Rebooted { .. } => EventType::Warning,
-            Self::Nodepulse {
-                status: Status::False | Status::Unknown,
-                ..
-            }
-            | Self::Kubelet { .. }
-            | Self::Started => EventType::Normal,
+            Self::Rebooted { .. } => EventType::Warning,
+            Self::Kubelet { .. } | Self::Unknown { .. } | Self::Started => EventType::Normal,
         }
     }
 
@@ -72,34 +60,14 @@ impl Edge {
     pub const fn resource(&self) -> Option<Resource> {
         match self {
             Self::Kubelet { resource, .. } => *resource,
-            Self::Nodepulse {
-                ground: Some(Ground::Resource(resource)),
-                ..
-            } => Some(*resource),
-            Self::Nodepulse { .. } | Self::Rebooted { .. } | Self::Started => None,
-        }
-    }
-
-    /// Returns the ground whose details, numbers and causes, the Event has. The kubelet's texts
-    /// stay as they are.
-    pub const fn details_of(&self) -> Option<Ground> {
-        match self {
-            Self::Nodepulse {
-                status: Status::True,
-                ground,
-                ..
-            } => *ground,
-            Self::Nodepulse { .. }
-            | Self::Kubelet { .. }
-            | Self::Rebooted { .. }
-            | Self::Started => None,
+            Self::Unknown { .. } | Self::Rebooted { .. } | Self::Started => None,
         }
     }
 
     pub fn reason(&self) -> &str {
         match self {
             Self::Kubelet { reason, .. } => reason,
-            Self::Nodepulse { reason, .. } => reason,
+            Self::Unknown { reason, .. } => reason,
             Self::Rebooted { .. } => "Rebooted",
             Self::Started => "Starting",
         }
@@ -108,9 +76,9 @@ impl Edge {
     pub fn message(&self, node: &str) -> String {
         match self {
             Self::Kubelet { reason, .. } => format!("Node {node} status is now: {reason}"),
-            Self::Nodepulse {
-                reason, message, ..
-            } => format!("Node {node} status is now: {reason} ({message})"),
+            Self::Unknown { reason, message } => {
+                format!("Node {node} status is now: {reason} ({message})")
+            }
             Self::Rebooted { boot_id } => {
                 format!("Node {node} has been rebooted, boot id: {boot_id}")
             }
@@ -125,8 +93,8 @@ impl StoredNode {
         match edge {
             Edge::Started => true,
             Edge::Rebooted { boot_id } => self.boot_id == *boot_id,
-            Edge::Kubelet { .. } | Edge::Nodepulse { .. } => {
-                let is_result = |c: &Condition| edge_to(c) == *edge;
+            Edge::Kubelet { .. } | Edge::Unknown { .. } => {
+                let is_result = |c: &Condition| edge_to(c).as_ref() == Some(edge);
                 self.conditions.iter().any(is_result)
             }
         }
@@ -148,9 +116,9 @@ pub fn edges(stored: &StoredNode, status: &NodeStatus) -> Vec<Edge> {
     rebooted.into_iter().chain(conditions).collect()
 }
 
-/// Finds conditions that became True and ended since the last status was sent, so that no patch has
-/// them. Returns both changes, and the time of the first. `sent` is how often each had become True
-/// by then.
+/// Finds a kubelet's conditions that became True and ended since the last status was sent, so that
+/// no patch has them. Returns both changes, and the time of the first. `sent` is how often each had
+/// become True by then.
 pub fn unsent(
     began: &Began,
     sent: &Began,
@@ -162,8 +130,10 @@ pub fn unsent(
         let known = sent.get(type_).map_or(0, |(times, _)| *times);
         let last = status.conditions.iter().find(|c| c.type_ == *type_)?;
         let has = is_true(&last) || stored.condition(type_).is_some_and(|c| is_true(&c));
-        let ended = *times > known && !has;
-        ended.then(|| (edge_to(first), first.last_transition_time, edge_to(last)))
+        if has || *times <= known {
+            return None;
+        }
+        Some((edge_to(first)?, first.last_transition_time, edge_to(last)?))
     };
     began.iter().filter_map(unsent).collect()
 }
@@ -174,35 +144,35 @@ fn edge(stored: &StoredNode, condition: &Condition) -> Option<Edge> {
         Some(before) => before != condition.status,
         // The first Ready of a Node is no transition.
         None if condition.type_ == ready::TYPE => false,
-        // The kubelet's conditions start as Unknown, so the first True or False is a transition.
-        None if pressure::texts(&condition.type_).is_some() => condition.status != Status::Unknown,
-        // nodepulse's conditions start as False, so a first False is no transition.
-        None => condition.status == Status::True,
+        // The others start as Unknown, so the first True or False is a transition.
+        None => condition.status != Status::Unknown,
     };
-    is_edge.then(|| edge_to(condition))
+    edge_to(condition).filter(|_| is_edge)
 }
 
-fn edge_to(condition: &Condition) -> Edge {
+fn edge_to(condition: &Condition) -> Option<Edge> {
     if condition.type_ == ready::TYPE {
-        return Edge::Kubelet {
+        return Some(Edge::Kubelet {
             reason: ready::event_reason(condition.status),
             resource: None,
-        };
+        });
     }
-    let texts = pressure::texts(&condition.type_);
-    if let Some(text) = texts.and_then(|texts| texts.of(condition.status)) {
-        return Edge::Kubelet {
+    let texts = pressure::texts(&condition.type_)?;
+    Some(match texts.of(condition.status) {
+        Some(text) => Edge::Kubelet {
             reason: text.event,
             resource: resource(&condition.type_),
-        };
-    }
-    // This includes the kubelet's conditions if they are Unknown, for which it has no text.
-    Edge::Nodepulse {
-        ground: ground(&condition.type_),
-        status: condition.status,
-        reason: condition.reason.clone(),
-        message: condition.message.clone(),
-    }
+        },
+        None => Edge::Unknown {
+            reason: condition.reason.clone(),
+            message: condition.message.clone(),
+        },
+    })
+}
+
+/// Returns true for a condition that a kubelet has, whose Events follow the patch.
+pub fn is_of_kubelet(type_: &str) -> bool {
+    type_ == ready::TYPE || pressure::texts(type_).is_some()
 }
 
 /// Returns what a condition depends on, if that can have details.
@@ -242,7 +212,7 @@ mod tests {
             ..StoredNode::default()
         };
         let status = NodeStatus {
-            conditions: vec![stored(type_, after, "SlowDisk", "slow disk: sda")],
+            conditions: vec![stored(type_, after, "r", "m")],
             ..NodeStatus::default()
         };
         edges(&node, &status)
@@ -270,7 +240,7 @@ mod tests {
     fn which_changes_are_recorded() {
         use Status::{False, True, Unknown};
         #[rustfmt::skip]
-        let rows: [Row; 11] = [
+        let rows: [Row; 15] = [
             (None, "MemoryPressure", False, &["Normal Node w status is now: NodeHasSufficientMemory"],
                 "creation is a transition"),
             (Some(False), "MemoryPressure", True, &["Normal Node w status is now: NodeHasInsufficientMemory"], "up"),
@@ -285,29 +255,10 @@ mod tests {
             (Some(True), "Ready", True, &[], "still ready"),
             (Some(Unknown), "Ready", True, &["Normal Node w status is now: NodeReady"],
                 "the controller's Unknown undone"),
-        ];
-        for (before, type_, after, expected, why) in rows {
-            assert_eq!(recorded(before, type_, after), expected, "{type_}: {why}");
-        }
-    }
-
-    #[test]
-    fn which_changes_of_nodepulses_conditions_are_recorded() {
-        use Status::{False, True, Unknown};
-        #[rustfmt::skip]
-        let rows: [Row; 9] = [
-            (Some(False), "DiskIOPressure", True, &["Warning Node w status is now: SlowDisk (slow disk: sda)"],
-                "True is a warning, and names the disks"),
-            (Some(True), "DiskIOPressure", False, &["Normal Node w status is now: SlowDisk (slow disk: sda)"], "False"),
-            (Some(True), "DiskIOPressure", True, &[], "other disks are no transition"),
-            (None, "DiskIOPressure", Unknown, &[], "created as Unknown"),
-            (None, "DiskIOPressure", False, &[], "created as False"),
-            (None, "MemoryLow", True, &["Warning Node w status is now: SlowDisk (slow disk: sda)"], "created as True"),
-            (Some(True), "MemoryLow", Unknown, &["Normal Node w status is now: SlowDisk (slow disk: sda)"],
-                "Unknown from now on"),
-            (Some(False), "DiskPressure", Unknown, &["Normal Node w status is now: SlowDisk (slow disk: sda)"],
-                "the kubelet's: it has no text for Unknown"),
-            (None, "DiskPressure", Unknown, &[], "the kubelet's: created as Unknown"),
+            (Some(False), "DiskPressure", Unknown, &["Normal Node w status is now: r (m)"], "a kubelet has no text for Unknown"),
+            (None, "DiskPressure", Unknown, &[], "created as Unknown"),
+            (Some(False), "DiskIOPressure", True, &[], "a kubelet does not have this condition"),
+            (None, "MemoryLow", True, &[], "nor this one"),
         ];
         for (before, type_, after, expected, why) in rows {
             assert_eq!(recorded(before, type_, after), expected, "{type_}: {why}");
@@ -361,37 +312,43 @@ mod tests {
     fn a_condition_that_became_true_and_ended_without_a_patch_is_found_once() {
         use Status::{False, True, Unknown};
 
-        let condition = |status, reason| stored("PIDsLow", status, reason, "m");
-        let times = |times| -> Began {
-            let began = condition(True, "LowPIDs");
-            [("PIDsLow".to_owned(), (times, began))].into()
-        };
+        let condition = |status| stored("PIDPressure", status, "r", "m");
+        let times =
+            |times| -> Began { [("PIDPressure".to_owned(), (times, condition(True)))].into() };
+        let (began, ended) = ("NodeHasInsufficientPID", "NodeHasSufficientPID");
         //  on the Node, times in the last status, now, found
         let rows = [
-            (False, 1, False, true, "it ended before its turn"),
-            (Unknown, 1, Unknown, true, "unknown before and after"),
-            (False, 2, False, false, "it was found before"),
-            (True, 1, False, false, "the Node had it all the time"),
-            (False, 1, True, false, "it is sent now"),
+            (
+                False,
+                1,
+                False,
+                Some((began, ended)),
+                "it ended before its turn",
+            ),
+            (
+                Unknown,
+                1,
+                Unknown,
+                Some((began, "r")),
+                "unknown before and after",
+            ),
+            (False, 2, False, None, "it was found before"),
+            (True, 1, False, None, "the Node had it all the time"),
+            (False, 1, True, None, "it is sent now"),
         ];
-        for (before, sent, now, is_found, why) in rows {
+        for (before, sent, now, expected, why) in rows {
             let node = StoredNode {
-                conditions: vec![condition(before, "r")],
+                conditions: vec![condition(before)],
                 ..StoredNode::default()
             };
             let status = NodeStatus {
-                conditions: vec![condition(now, "Ended")],
+                conditions: vec![condition(now)],
                 ..NodeStatus::default()
             };
             let found = unsent(&times(2), &times(sent), &node, &status);
-            let found: Vec<_> = found
-                .iter()
-                .map(|(began, _, ended)| (began.reason(), ended.reason()))
-                .collect();
-            let expected: Vec<_> = is_found
-                .then_some(("LowPIDs", "Ended"))
-                .into_iter()
-                .collect();
+            let found = found
+                .first()
+                .map(|(began, _, ended)| (began.reason(), ended.reason()));
             assert_eq!(found, expected, "{why}");
         }
     }

@@ -135,7 +135,7 @@ impl Subjects {
             },
         };
         for effect in &effects {
-            if let Effect::EventDetails { of, details } = effect {
+            if let Effect::ConditionDetails { of, details } = effect {
                 self.incidents.condition_details(*of, details.as_deref());
             }
         }

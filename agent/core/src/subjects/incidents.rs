@@ -211,7 +211,7 @@ impl Incidents {
             {
                 // The next problem has other details.
                 let details = Some(String::new());
-                self.effects.push(Effect::EventDetails { of, details });
+                self.effects.push(Effect::ConditionDetails { of, details });
             }
         }
         let incident = Incident {

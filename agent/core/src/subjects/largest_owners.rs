@@ -61,7 +61,7 @@ impl LargestOwnersInput {
 
 fn short(resource: Resource) -> Vec<Effect> {
     vec![
-        Effect::EventDetails {
+        Effect::ConditionDetails {
             of: Ground::Resource(resource),
             details: None,
         },
@@ -90,7 +90,7 @@ fn known(resource: Resource, lead: &str, owners: &str, advice: Option<String>) -
         owners: details.clone(),
     };
     let log = (!details.is_empty()).then_some(Effect::Log(log));
-    let mut effects = vec![Effect::EventDetails {
+    let mut effects = vec![Effect::ConditionDetails {
         of: Ground::Resource(resource),
         details: Some(details),
     }];
@@ -110,7 +110,7 @@ mod tests {
 
     fn details(effects: &[Effect]) -> Option<(Resource, String)> {
         let of = |effect: &Effect| match effect {
-            Effect::EventDetails {
+            Effect::ConditionDetails {
                 of: Ground::Resource(resource),
                 details: Some(details),
             } => Some((*resource, details.clone())),
@@ -125,7 +125,7 @@ mod tests {
             let effects = LargestOwnersInput::short(resource)?.effects();
             match effects.as_slice() {
                 [
-                    Effect::EventDetails {
+                    Effect::ConditionDetails {
                         of: Ground::Resource(resource),
                         details: None,
                     },
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn the_event_stops_waiting_if_nothing_was_read() {
         let none = LargestOwnersInput::MemoryRead(LargestMemory::default()).effects();
-        let expected = Effect::EventDetails {
+        let expected = Effect::ConditionDetails {
             of: Ground::Resource(Resource::Memory),
             details: Some(String::new()),
         };

@@ -184,7 +184,7 @@ impl StallWatch {
         if change.stall == Stall::NODE_MEMORY {
             text.push_str(&self.shortage.stalled_units());
         }
-        Effect::EventDetails {
+        Effect::ConditionDetails {
             of: Ground::Stall(change.stall),
             details: Some(text),
         }

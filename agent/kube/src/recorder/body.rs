@@ -58,10 +58,11 @@ pub fn patch(count: u32, write: &EventWrite) -> Vec<u8> {
     if write.is_combined() || write.is_update() {
         add(&mut patch, "message", json!(cut(&write.message)));
     }
-    // The annotations of an unchanged message are stored already. A combined message is about the
-    // newest kill, whose details are not known.
+    // The annotations of an unchanged message about a kill are stored already. A combined message
+    // is about the newest kill, whose details are not known.
     let annotations = &write.pending.newest.annotations;
-    if write.is_update() && !annotations.is_empty() {
+    let is_new = write.is_update() || write.pending.newest.is_transition;
+    if is_new && !annotations.is_empty() {
         add(
             &mut patch,
             "metadata",

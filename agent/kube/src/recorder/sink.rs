@@ -95,7 +95,11 @@ impl EventSink {
     pub fn record(&self, draft: Draft) {
         add(&self.tally.recorded, draft.times);
         if let Err(refused) = self.inputs.try_send(Box::new(draft)) {
-            add(&self.tally.lost_full, refused.into_inner().times);
+            let draft = refused.into_inner();
+            // The next start delivers what is about an incident.
+            if draft.position.is_none() {
+                add(&self.tally.lost_full, draft.times);
+            }
         }
     }
 

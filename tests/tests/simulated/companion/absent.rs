@@ -124,7 +124,7 @@ async fn a_patch_with_a_lost_response_is_still_an_event_if_later_attempts_fail()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_that_never_reached_the_server_is_no_event() {
+async fn a_change_that_ended_in_an_outage_has_its_events_when_the_server_has_a_later_status() {
     let sim = Sim::start().await;
     pass(Duration::from_secs(33)).await;
     let refused = Fault::on("PATCH", STATUS, Effect::Status(503));
@@ -133,9 +133,10 @@ async fn a_change_that_never_reached_the_server_is_no_event() {
     pass(Duration::from_secs(30)).await;
     sim.host.tasks(200);
     pass(TRANSITION * 2).await;
+    assert_eq!(sim.view().event_reasons(), [""; 0]);
     sim.api.faults().clear();
     pass(TRANSITION).await;
-    assert_eq!(sim.view().event_reasons(), [""; 0]);
+    assert_eq!(sim.view().event_reasons(), ["LowPIDs", "PIDsAvailable"]);
 }
 
 #[tokio::test(start_paused = true)]

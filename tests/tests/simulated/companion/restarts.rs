@@ -42,6 +42,7 @@ async fn a_restart_keeps_the_last_transition_time_and_a_true_condition() {
         all
     };
     let before = words(sim.view());
+    let events = sim.view().event_counts();
     sim.node.stop().await.unwrap();
     pass(Duration::from_mins(30)).await;
 
@@ -50,6 +51,7 @@ async fn a_restart_keeps_the_last_transition_time_and_a_true_condition() {
     assert_eq!(words(sim.view()), before);
     pass(TRANSITION - Duration::from_secs(1)).await;
     assert_eq!(words(sim.view()), before, "still True");
+    assert_eq!(sim.view().event_counts(), events, "nothing has changed");
     for (type_, _) in all {
         let (_, at) = sim
             .view()

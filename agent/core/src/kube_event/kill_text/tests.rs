@@ -37,7 +37,7 @@ fn messages(findings: &[Finding]) -> Vec<String> {
     let findings = at_once.map(|finding| causes.assign(finding)).collect();
     let occurred = by_cause(findings, crate::tests::now(1)).into_iter();
     let incidents = occurred.map(crate::tests::incident);
-    let drafts = incidents.filter_map(|incident| incident.on_node(NodeEvents::Kubelet));
+    let drafts = incidents.filter_map(|incident| incident.on_node(NodeEvents::Kubelet, "n"));
     drafts.map(|draft| draft.message).collect()
 }
 

@@ -24,7 +24,7 @@ pub(super) fn report(
     };
     let details = details.to_owned();
     Some(match role {
-        DiskRole::Node => Effect::EventDetails {
+        DiskRole::Node => Effect::ConditionDetails {
             of: Ground::Resource(resource),
             details: Some(details),
         },
@@ -46,7 +46,7 @@ mod tests {
         use Resource::{DiskFailing, DiskIo};
 
         let device = DeviceNumber { major: 8, minor: 0 };
-        let details = |resource| Effect::EventDetails {
+        let details = |resource| Effect::ConditionDetails {
             of: Ground::Resource(resource),
             details: Some("numbers".to_owned()),
         };

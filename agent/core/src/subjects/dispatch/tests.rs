@@ -244,7 +244,7 @@ fn changed(type_: &str, status: Status) -> Input {
         details: None,
         ended: None,
     };
-    let occurred = Occurred::condition(change, at(1000));
+    let occurred = Occurred::condition(change, None, at(1000));
     Input::Incident(IncidentInput::Happened(vec![occurred]))
 }
 

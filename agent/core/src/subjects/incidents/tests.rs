@@ -54,7 +54,7 @@ impl Incidents {
             pods: KnownPods::default(),
             subject: Subject::new(BootId(1), true, &BTreeMap::new()),
             causes: Causes::default(),
-            words: EventWords::new(node_events),
+            words: EventWords::new("n", node_events),
             revisions: BTreeMap::new(),
         }
     }

@@ -139,7 +139,7 @@ fn the_event_of_a_stall_that_begins_has_its_averages() {
     };
     let details = |effects: Vec<Effect>| {
         effects.into_iter().find_map(|effect| match effect {
-            Effect::EventDetails { of, details } => Some((of, details?)),
+            Effect::ConditionDetails { of, details } => Some((of, details?)),
             _ => None,
         })
     };
@@ -256,7 +256,7 @@ fn in_short(effects: &[Effect]) -> String {
         Effect::Query(Query::Stall(_)) => Some("file".to_owned()),
         Effect::BlockingQuery(BlockingQuery::Shortage) => Some("shortage".to_owned()),
         Effect::Log(Decision::Stall(StallDecision::Withheld(why))) => Some(format!("{why:?}")),
-        Effect::EventDetails { details, .. } => details.clone(),
+        Effect::ConditionDetails { details, .. } => details.clone(),
         _ => None,
     });
     words.collect::<Vec<_>>().join(" ")
