@@ -122,19 +122,14 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Returns the kubelet's Event on the Node about an announced or cancelled shutdown of the
-    /// machine.
-    pub fn shutdown(shutdown: Shutdown, at: SystemTime) -> Self {
-        let message = match shutdown {
-            Shutdown::Announced => "Shutdown manager detected shutdown event",
-            Shutdown::NotAnnounced => "Shutdown manager detected shutdown cancellation",
-        };
+    /// Returns a kubelet's Event about a change of the Node's status.
+    pub fn transition(type_: EventType, reason: &str, message: String, at: SystemTime) -> Self {
         Self {
             object: Involved::Node,
-            type_: EventType::Normal,
+            type_,
             is_transition: true,
-            reason: "Shutdown".to_owned(),
-            message: message.to_owned(),
+            reason: reason.to_owned(),
+            message,
             annotations: Annotations::new(),
             of: 1,
             times: 1,
@@ -145,6 +140,16 @@ impl Draft {
             at,
             stamp: None,
         }
+    }
+
+    /// Returns the kubelet's Event on the Node about an announced or cancelled shutdown of the
+    /// machine.
+    pub fn shutdown(shutdown: Shutdown, at: SystemTime) -> Self {
+        let message = match shutdown {
+            Shutdown::Announced => "Shutdown manager detected shutdown event",
+            Shutdown::NotAnnounced => "Shutdown manager detected shutdown cancellation",
+        };
+        Self::transition(EventType::Normal, "Shutdown", message.to_owned(), at)
     }
 }
 

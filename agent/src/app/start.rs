@@ -1,5 +1,6 @@
 //! Builds the loop's state, and evaluates everything once.
 
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -201,7 +202,7 @@ fn state(
         ledger: Ledger::new(agent.setters, &facts, now),
         facts,
         recorded: Some((now.boot.plus(NODE_READ), setup.conditions)),
-        causes: std::collections::BTreeMap::new(),
+        causes: BTreeMap::new(),
         reporting: None,
         history,
         black_box: BlackBox::start(agent.black_box, &lanes, &mut tasks),

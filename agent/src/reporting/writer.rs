@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use nodepulse_core::backoff::Jitter;
 use nodepulse_core::clock::{Now, Stamp};
 use nodepulse_core::incident::Position;
-use nodepulse_core::kube_event::{Annotations, Draft, Involved};
+use nodepulse_core::kube_event::Draft;
 use nodepulse_core::node_status::Condition;
 use nodepulse_core::node_status::ledger::Began;
 use nodepulse_core::node_status::release::Release;
@@ -250,21 +250,10 @@ impl Writer {
 fn event(edge: &Edge, node: &str, now: Now, stamps: &BTreeMap<Resource, Stamp>) -> Draft {
     let resource = edge.resource();
     let stamp = resource.and_then(|resource| stamps.get(&resource)).copied();
+    let at = stamp.map_or(now.wall, |stamp| now.wall_at(stamp.kernel));
     Draft {
-        object: Involved::Node,
-        type_: edge.type_(),
-        is_transition: true,
-        reason: edge.reason().to_owned(),
-        message: edge.message(node),
-        annotations: Annotations::new(),
-        of: 1,
-        times: 1,
-        id: None,
-        container: None,
-        is_later: false,
-        position: None,
-        at: stamp.map_or(now.wall, |stamp| now.wall_at(stamp.kernel)),
         stamp,
+        ..Draft::transition(edge.type_(), edge.reason(), edge.message(node), at)
     }
 }
 

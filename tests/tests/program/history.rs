@@ -24,6 +24,22 @@ async fn history(directory: &Path, further: &[&str]) -> Output {
     Process::output(None, &[&args, further].concat()).await
 }
 
+/// Starts an agent of the Node `worker-1` with a history.
+fn start(kubeconfig: &str, config: &str, history: &str) -> Process {
+    Process::start([
+        "run",
+        "--mode=companion",
+        "--node-name=worker-1",
+        "--kernel-tier=files",
+        "--kubeconfig",
+        kubeconfig,
+        "--config",
+        config,
+        "--history-directory",
+        history,
+    ])
+}
+
 /// Waits until a condition with this status is recorded last.
 async fn recorded(directory: &Path, status: &str) -> Value {
     eventually(status, || {
@@ -193,18 +209,7 @@ async fn a_problem_that_the_stored_node_still_has_does_not_end_and_begin_at_a_st
         directory.display().to_string(),
     );
     let kubeconfig = api.admin_kubeconfig(dir.path()).display().to_string();
-    let agent = Process::start([
-        "run",
-        "--mode=companion",
-        "--node-name=worker-1",
-        "--kernel-tier=files",
-        "--kubeconfig",
-        &kubeconfig,
-        "--config",
-        &config,
-        "--history-directory",
-        &kept,
-    ]);
+    let agent = start(&kubeconfig, &config, &kept);
     let ended = recorded(&directory, "False").await;
     assert_eq!(ended["facts"]["ended"], id);
     agent.terminate();
@@ -224,34 +229,23 @@ async fn changes_of_a_condition_that_a_killed_agent_could_not_report_are_events_
     let config = dir.path().join("config.yaml");
     let (file, kept) = (text(&config), text(&directory));
     let kubeconfig = text(&api.admin_kubeconfig(dir.path()));
-    let start = |memory: &str| {
+    let start_with = |memory: &str| {
         let text = format!(
             "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\n\
              evictionHard: {{memory.available: {memory}, nodefs.available: 1Mi}}\n\
              evictionPressureTransitionPeriod: 1s\n"
         );
         fs::write(&config, text).unwrap();
-        Process::start([
-            "run",
-            "--mode=companion",
-            "--node-name=worker-1",
-            "--kernel-tier=files",
-            "--kubeconfig",
-            &kubeconfig,
-            "--config",
-            &file,
-            "--history-directory",
-            &kept,
-        ])
+        start(&kubeconfig, &file, &kept)
     };
-    let agent = start("99%");
+    let agent = start_with("99%");
     let began = recorded(&directory, "True").await;
     assert_eq!(began["facts"]["type"], "MemoryLow", "{began:#}");
     agent.kill();
     assert_eq!(agent.ends(SOON).await.code, None);
     assert_eq!(api.list(EVENTS), [Value::Null; 0]);
     api.faults().clear();
-    let agent = start("1Mi");
+    let agent = start_with("1Mi");
     let ended = eventually("an event", || {
         let mut events = api.list(EVENTS).into_iter();
         events

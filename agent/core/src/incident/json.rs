@@ -11,8 +11,8 @@ use crate::black_box::{AgentGap, BootEnd, UNCLEAN_REBOOT};
 use crate::escape::escape;
 use crate::kill_annotation::{MemoryUser, OomKill};
 use crate::kube_event::{Finding, KillPlace, Kills, Period, RefusedForks};
+use crate::node_status::Status;
 use crate::node_status::ledger::ConditionChange;
-use crate::node_status::{Status, ledger};
 use crate::pods::{Owner, PodId};
 use crate::pressure::io_wait::USED_MOST;
 use crate::units::{self, Bytes};
@@ -256,9 +256,9 @@ impl JsonIncident {
     /// Returns true if something ended or is as it should be.
     pub fn is_improvement(&self) -> bool {
         match &self.facts {
-            Some(JsonFacts::Condition(change)) => {
-                let status = Status::parse(&change.status);
-                status.and_then(|status| ledger::is_problem(&change.type_, status)) != Some(true)
+            Some(JsonFacts::Condition(condition)) => {
+                let change = condition.change();
+                change.and_then(|change| change.is_problem()) != Some(true)
             }
             Some(JsonFacts::Boot(_)) => self.reason != UNCLEAN_REBOOT,
             Some(JsonFacts::Gap(gap)) => gap.stopped,

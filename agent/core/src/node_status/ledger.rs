@@ -145,7 +145,7 @@ impl ConditionChange {
 }
 
 /// Returns true if a condition with this status is a problem; `None` for Unknown.
-pub fn is_problem(type_: &str, status: Status) -> Option<bool> {
+fn is_problem(type_: &str, status: Status) -> Option<bool> {
     match status {
         Status::True => Some(type_ != ready::TYPE),
         Status::False => Some(type_ == ready::TYPE),

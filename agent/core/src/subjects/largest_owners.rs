@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_event_stops_waiting_if_nothing_was_read() {
+    fn the_incident_stops_waiting_if_nothing_was_read() {
         let none = LargestOwnersInput::MemoryRead(LargestMemory::default()).effects();
         let expected = Effect::ConditionDetails {
             of: Ground::Resource(Resource::Memory),
