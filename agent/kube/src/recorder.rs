@@ -40,7 +40,7 @@ use version::{Update, WrittenEvent};
 /// Capacity of the channel to the recorder.
 const ROOM: usize = 1000;
 /// Capacity of the channel with Events about incidents, which wait for room in the queue.
-const INCIDENTS: usize = 32;
+const INCIDENTS: usize = 4;
 /// A write that was delayed longer than this waited for the server.
 const OUTAGE: Duration = Duration::from_secs(2);
 /// The delay before the second Event after an outage is a random part of this, so that the nodes of
@@ -81,6 +81,7 @@ pub async fn write_once(
         node: node.to_owned(),
         uid: watch::Sender::default().subscribe(),
         queue: 0,
+        incidents: 0,
     };
     let object = match &draft.object {
         Involved::Node => node,
@@ -99,6 +100,8 @@ pub struct Reporter {
     pub uid: watch::Receiver<String>,
     /// Maximum number of Events that wait for the API server.
     pub queue: usize,
+    /// Maximum number of those about incidents, without those that the server could not process.
+    pub incidents: usize,
 }
 
 /// Writes Events, one at a time.
@@ -200,11 +203,15 @@ impl Recorder {
             }
             let depth = u64::try_from(self.backlog.len()).unwrap_or(u64::MAX);
             self.tally.waiting.store(depth, Ordering::Relaxed);
+            let Reporter {
+                queue, incidents, ..
+            } = self.reporter;
+            let has_room = self.backlog.waiting() < incidents && self.backlog.len() < queue;
+            self.tally.is_full.store(!has_room, Ordering::Relaxed);
             if writing.is_none() && last && self.backlog.is_empty() {
                 return;
             }
             let due = self.next_due();
-            let has_room = self.backlog.len() < self.reporter.queue;
             tokio::select! {
                 input = self.inputs.recv(), if open => match input {
                     Some(input) => self.queue_change(*input),
@@ -250,7 +257,9 @@ impl Recorder {
     fn push(&mut self, mut pending: PendingEvent) {
         let message = &mut pending.newest.message;
         message.truncate(message.floor_char_boundary(MESSAGE_LIMIT));
-        self.backlog.push(pending);
+        let now = self.clock.now().boot;
+        let separate = self.correlator.separate(&pending.newest, now);
+        self.backlog.push(pending, separate);
     }
 
     /// Reports that the Events about these revisions are written, or never will be.
@@ -305,7 +314,7 @@ impl Recorder {
             }
             if let Some(write) = write {
                 self.paced = self.paced.map(|_| now.plus(PACE));
-                return Some(self.correlator.combine(write, &mut self.backlog));
+                return Some(write);
             }
         }
         self.paced = None;

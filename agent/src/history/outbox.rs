@@ -313,10 +313,7 @@ impl Outbox {
     }
 
     fn changed(&self, state: &mut State) {
-        let reached = state.sinks.iter().map(|sink| sink.state.reached());
-        let reached = reached.min().unwrap_or(state.newest);
-        let is_taken = |entry: &mut Arc<Entry>| entry.position <= reached;
-        while state.recent.pop_front_if(is_taken).is_some() {}
+        self.forget(state);
         for sink in &state.sinks {
             let SinkState { cursor, series, .. } = &sink.state;
             let first = cursor
@@ -327,6 +324,30 @@ impl Outbox {
         }
         self.changes
             .send_modify(|changes| *changes = changes.wrapping_add(1));
+    }
+
+    /// Removes from memory what no sink needs there: those that are further behind read the
+    /// history.
+    fn forget(&self, state: &mut State) {
+        let State {
+            newest,
+            evicted,
+            lost,
+            ..
+        } = *state;
+        let reached = state.sinks.iter().map(|sink| sink.state.reached());
+        let by_all = reached.clone().min().unwrap_or(newest);
+        let from_memory = reached.filter(|reached| evicted <= *reached).min();
+        let recorded = from_memory.unwrap_or(newest).min(state.recorded);
+        let is_taken = |entry: &mut Arc<Entry>| {
+            let position = entry.position;
+            position <= by_all || (self.has_history && lost < position && position <= recorded)
+        };
+        while let Some(taken) = state.recent.pop_front_if(is_taken) {
+            if by_all < taken.position {
+                state.evicted = taken.position;
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -29,6 +29,10 @@ use crate::config::Config;
 /// Capacity of the queue of Event deliveries. When it is full, a latency is not recorded.
 const DELIVERIES: usize = 64;
 
+/// The number of Events about incidents that wait for the API server if there is a history, where
+/// further ones wait. Each takes up to 2 KiB.
+const INCIDENTS: usize = 64;
+
 /// The file in which a kubelet's device manager stores its allocations.
 const DEVICE_CHECKPOINT: &str = "device-plugins/kubelet_internal_checkpoint";
 
@@ -53,10 +57,17 @@ pub(super) fn start(
     } = channels;
     let (uid, uid_seen) = watch::channel(String::new());
     let (deliveries, delivered) = mpsc::channel(DELIVERIES);
+    let has_history = config.history_directory.is_some();
+    let incidents = if has_history {
+        INCIDENTS
+    } else {
+        config.event_queue
+    };
     let reporter = Reporter {
         node: config.node_name.clone(),
         uid: uid_seen,
         queue: config.event_queue,
+        incidents,
     };
     let (sink, recorder) = Recorder::new(client.clone(), clock, reporter, deliveries, outcomes);
     tasks.spawn("credentials", client.clone().load());

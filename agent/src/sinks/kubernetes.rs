@@ -9,14 +9,13 @@
 //!
 //! Conditions are taken before other incidents: kills never delay their Events.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use nodepulse_core::incident::{
-    Cursor, Entry, Incident, JsonIncident, Occurrence, Position, Revision,
+    Cursor, Entry, Incident, IncidentId, JsonIncident, Occurrence, Position, Revision,
 };
 use nodepulse_core::kube_event::{Draft, EventWords, NodeEvents, Settled};
 use nodepulse_io::clock::Clock;
@@ -81,10 +80,10 @@ pub struct Reported {
     pub written: watch::Receiver<Position>,
 }
 
-fn hash(id: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    id.hash(&mut hasher);
-    hasher.finish()
+/// A revision, and the number of its Events without an outcome.
+struct Pending {
+    revision: Revision,
+    events: usize,
 }
 
 /// A call to the disk.
@@ -109,10 +108,9 @@ pub struct Kubernetes {
     /// Those about conditions, which wait for the API server to have the change.
     changes: VecDeque<Draft>,
     handed_over: watch::Sender<Position>,
-    /// The revisions whose Events have no outcome yet, and the number of these Events.
-    pending: BTreeMap<Position, (Revision, usize)>,
-    /// The positions of these by a hash of the incident's id: thousands can wait in an outage.
-    positions: BTreeSet<(u64, Position)>,
+    /// The revisions whose Events have no outcome yet, in their order: a rate limit can delay
+    /// thousands.
+    pending: VecDeque<Pending>,
     /// The summary is with the recorder.
     is_summing_up: bool,
     reader: Option<Reader>,
@@ -153,8 +151,7 @@ impl Kubernetes {
             drafts: VecDeque::new(),
             changes: VecDeque::new(),
             handed_over,
-            pending: BTreeMap::new(),
-            positions: BTreeSet::new(),
+            pending: VecDeque::new(),
             is_summing_up: false,
             reader: None,
             unread: None,
@@ -181,6 +178,9 @@ impl Kubernetes {
             self.take_conditions();
             self.take();
             self.record_changes(&events, *written.borrow_and_update());
+            if events.is_full() && !self.has_room() {
+                self.drop_fresh();
+            }
             if self.drafts.is_empty() {
                 let first = self.changes.front().and_then(|draft| draft.position);
                 let taken = self.outbox.taken(self.number);
@@ -263,6 +263,13 @@ impl Kubernetes {
         }
     }
 
+    /// Drops fresh revisions, which would take memory until the API server is back. They are taken
+    /// from the history then.
+    fn drop_fresh(&mut self) {
+        self.next = None;
+        while self.fresh.try_recv().is_ok() {}
+    }
+
     fn has_room(&self) -> bool {
         self.drafts.is_empty() && self.reading.is_none() && self.pending.len() < PENDING
     }
@@ -272,7 +279,7 @@ impl Kubernetes {
         let drafts = self.words.word(incident, Some(position));
         let revision = Revision {
             position,
-            id: incident.id.to_string(),
+            id: incident.id,
             kills: incident.occurred.kills.total(),
             settled: incident.settled,
         };
@@ -292,6 +299,9 @@ impl Kubernetes {
                 let is_older = |entry: &&Arc<Entry>| fresh.is_none_or(|at| entry.position < at);
                 let taken = self.outbox.taken(self.number);
                 for entry in entries.iter().take_while(is_older) {
+                    if !self.has_room() {
+                        break;
+                    }
                     self.take_entry(entry);
                 }
                 // Those of former starts end before the first of this one.
@@ -342,18 +352,29 @@ impl Kubernetes {
             return;
         }
         // A former start has delivered it, or it was taken because it is about a condition.
-        if self.outbox.has(self.number, position) || self.pending.contains_key(&position) {
+        if self.outbox.has(self.number, position) || self.find(position).is_ok() {
             return self.outbox.take(self.number, position);
         }
+        let json = &entry.incident;
+        // A newer version may have another form.
+        let Ok(id) = json.id.parse() else {
+            return self.outbox.take(self.number, position);
+        };
         self.words.configure(*self.node_events.borrow());
-        let drafts = self.drafts_of(&entry.incident, position);
+        let drafts = self.drafts_of(id, json, position);
         self.outbox.take(self.number, position);
-        self.add(entry.into(), drafts);
+        let revision = Revision {
+            position,
+            id,
+            kills: json.kills(),
+            settled: json.settled,
+        };
+        self.add(revision, drafts);
     }
 
-    fn drafts_of(&mut self, json: &JsonIncident, position: Position) -> Vec<Draft> {
+    fn drafts_of(&mut self, id: IncidentId, json: &JsonIncident, position: Position) -> Vec<Draft> {
         let parse = |time: &str| convert::parse_time(Some(&time.into()));
-        let (Ok(id), Some(at)) = (json.id.parse(), parse(&json.time)) else {
+        let Some(at) = parse(&json.time) else {
             return Vec::new();
         };
         if !json.settled {
@@ -373,7 +394,8 @@ impl Kubernetes {
     }
 
     fn sum_up(&mut self, summary: &JsonIncident) {
-        let drafts = self.drafts_of(summary, SUMMARY);
+        let id = summary.id.parse();
+        let drafts = id.map_or_else(|()| Vec::new(), |id| self.drafts_of(id, summary, SUMMARY));
         if drafts.is_empty() {
             return self.outbox.advance(self.number, Cursor::summarized);
         }
@@ -382,9 +404,13 @@ impl Kubernetes {
     }
 
     fn add(&mut self, revision: Revision, drafts: Vec<Draft>) {
-        let (position, id) = (revision.position, revision.id.clone());
-        self.positions.insert((hash(&id), position));
-        self.pending.insert(position, (revision, drafts.len()));
+        let id = revision.id;
+        let pending = Pending {
+            events: drafts.len(),
+            revision,
+        };
+        let (Ok(at) | Err(at)) = self.find(pending.revision.position);
+        self.pending.insert(at, pending);
         for draft in drafts {
             let drafts = if draft.is_transition {
                 &mut self.changes
@@ -393,7 +419,7 @@ impl Kubernetes {
             };
             drafts.push_back(draft);
         }
-        self.finish(&id);
+        self.finish(id);
         if CHANGES < self.changes.len()
             && let Some(position) = self.changes.pop_front().and_then(|draft| draft.position)
         {
@@ -406,20 +432,19 @@ impl Kubernetes {
 
     /// Counts the revisions of an incident as delivered, in their order: the last one has no Event
     /// if it adds nothing, but after a restart, it alone has Events.
-    fn finish(&mut self, id: &str) {
-        let hash = hash(id);
-        let of_id = (hash, Position(0))..=(hash, Position(u64::MAX));
-        while let Some((position, 0)) = self
-            .positions
-            .range(of_id.clone())
-            .filter_map(|(_, position)| self.pending.get_key_value(position))
-            .find(|(_, (revision, _))| revision.id == id)
-            .map(|(position, (_, events))| (*position, *events))
-            && let Some((revision, _)) = self.pending.remove(&position)
+    fn finish(&mut self, id: IncidentId) {
+        let of_id = |pending: &Pending| pending.revision.id == id;
+        while let Some(first) = self.pending.iter().position(of_id)
+            && let Some(Pending { events: 0, .. }) = self.pending.get(first)
+            && let Some(Pending { revision, .. }) = self.pending.remove(first)
         {
-            self.positions.remove(&(hash, position));
             self.delivered(&revision);
         }
+    }
+
+    fn find(&self, position: Position) -> Result<usize, usize> {
+        self.pending
+            .binary_search_by_key(&position, |pending| pending.revision.position)
     }
 
     fn settle(&mut self, outcome: Outcome) {
@@ -434,19 +459,21 @@ impl Kubernetes {
             self.is_unsaved = true;
             return self.outbox.advance(self.number, Cursor::summarized);
         }
-        let Some((revision, events)) = self.pending.get_mut(&outcome.position) else {
+        let found = self.find(outcome.position).ok();
+        let Some(pending) = found.and_then(|at| self.pending.get_mut(at)) else {
             return;
         };
-        *events = events.saturating_sub(1);
-        if *events == 0 {
+        pending.events = pending.events.saturating_sub(1);
+        if pending.events == 0 {
             counter.inc();
-            let id = revision.id.clone();
-            self.finish(&id);
+            let id = pending.revision.id;
+            self.finish(id);
         }
     }
 
     fn delivered(&mut self, revision: &Revision) {
-        let pending = self.pending.first_key_value().map(|(first, _)| *first);
+        let pending = self.pending.front();
+        let pending = pending.map(|pending| pending.revision.position);
         let next = self.outbox.taken(self.number).next();
         let undone = [pending, self.unread].into_iter().flatten();
         let first = undone.fold(next, Position::min);
@@ -578,6 +605,7 @@ mod tests {
             node: "worker-1".to_owned(),
             uid: watch::channel(String::new()).1,
             queue: 8,
+            incidents: 8,
         };
         let (written, seen) = watch::channel(Position(0));
         let (send_outcomes, outcomes) = mpsc::unbounded_channel();
@@ -726,6 +754,28 @@ mod tests {
         assert_eq!(about.collect::<Vec<_>>(), expected);
         let cursor = started.end().await;
         assert_eq!(cursor.position(), began.next());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_recorder_has_no_room_for_is_not_kept_as_fresh_and_has_its_event_later() {
+        const KILLS: u64 = 40;
+        let silence = (0..3).map(|_| Reply::Cut);
+        let server = Scripted::new(silence.chain((0..KILLS).map(|_| accepted())));
+        let mut started = start(&server, Cursor::new(Position(0)), Position(0));
+        for number in 1..=KILLS {
+            let mut incident = incident(number, 1, true);
+            incident.object.pod = Pod::new("shop", &format!("web-{number}"), "aa", None);
+            started.record(&incident, true);
+        }
+        pass().await;
+        assert_eq!(started.source.fresh.capacity(), FRESH);
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        let names = (0..server.lines().len())
+            .map(|request| server.body(request)["involvedObject"]["name"].clone());
+        let names: std::collections::BTreeSet<_> = names.map(|name| name.to_string()).collect();
+        assert_eq!(names.len(), 40);
+        let newest = started.newest;
+        assert_eq!(started.end().await.position(), newest);
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use nodepulse_core::incident::Position;
 use nodepulse_core::kube_event::Draft;
@@ -55,6 +55,8 @@ pub(super) struct EventTally {
     pub(super) lost_refused: AtomicU64,
     pub(super) lost_unreachable: AtomicU64,
     pub(super) waiting: AtomicU64,
+    /// The recorder takes no Events about incidents at present.
+    pub(super) is_full: AtomicBool,
 }
 
 pub(super) fn add(counter: &AtomicU64, times: u32) {
@@ -112,6 +114,11 @@ impl EventSink {
             add(&self.tally.recorded, draft.times);
             room.send(Box::new(draft));
         }
+    }
+
+    /// Returns true if Events about incidents have to wait until others are written.
+    pub fn is_full(&self) -> bool {
+        self.tally.is_full.load(Ordering::Relaxed)
     }
 
     pub fn counts(&self) -> EventCounts {

@@ -65,6 +65,7 @@ fn recorder(server: &Scripted, seed: u64, room: usize) -> (EventSink, Recorder, 
         node: "worker-1".to_owned(),
         uid,
         queue: room,
+        incidents: room,
     };
     let (sender, deliveries) = mpsc::channel(64);
     let client = server.client();
@@ -390,14 +391,13 @@ async fn at_shutdown_the_recorder_does_not_wait_and_counts_what_is_left() {
 async fn a_burst_is_limited_and_accounted_for() {
     let server = Scripted::new(std::iter::repeat_n(accepted(), 26));
     let mut started = start(&server, 0);
-    for _ in 0..60 {
+    for _ in 0..25 {
+        let delivered = started.deliver(input("SystemOOM", "m")).await;
+        assert_eq!(delivered.times, 1);
+    }
+    for _ in 25..60 {
         started.sink.record(input("SystemOOM", "m"));
     }
-    let mut times = 0;
-    for _ in 0..25 {
-        times += started.deliveries.recv().await.unwrap().times;
-    }
-    assert_eq!(times, 25);
     let last = started.deliveries.recv().await.unwrap();
     assert_eq!(last.times, 35);
     assert_eq!(last.sent, BootNanos(0).plus(Duration::from_mins(5)));
@@ -413,8 +413,8 @@ async fn releases_of_the_rate_limit_are_paced_too() {
     let mut recorder = recorder(&server, 0, ROOM).1;
     for _ in 0..60 {
         recorder.queue(input("SystemOOM", "m"));
+        recorder.next_write(false);
     }
-    while recorder.next_write(false).is_some() {}
     let released = recorder.next_due().unwrap();
     tokio::time::sleep(released).await;
     assert_eq!(recorder.next_due(), Some(Duration::ZERO));
@@ -434,6 +434,7 @@ async fn if_the_queue_is_full_incidents_wait_and_other_events_are_lost() {
     let kill = |n: u64| Draft {
         id: Some(id(n)),
         position: Some(Position(n)),
+        object: pod(&format!("cart-{n}"), &n.to_string(), None),
         ..input("OOMKilled", &format!("victim {n}"))
     };
     let mut kills: VecDeque<_> = (1..=200).map(kill).collect();
@@ -463,6 +464,38 @@ async fn if_the_queue_is_full_incidents_wait_and_other_events_are_lost() {
     outcomes.sort_by_key(|outcome| outcome.position);
     assert_eq!(outcomes, (1..=200).map(outcome).collect::<Vec<_>>());
     assert_eq!(reported(&server), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn similar_events_take_no_room_and_are_one_write_after_an_outage() {
+    const ROOM: usize = 20;
+    let silence = vec![Reply::Cut; 8].into_iter();
+    let server = Scripted::new(silence.chain(vec![accepted(); 300]));
+    let mut started = start_with_room(&server, 3, ROOM);
+    let kill = |n: u64| Draft {
+        id: Some(id(n)),
+        position: Some(Position(n)),
+        ..input("OOMKilled", &format!("victim {n}"))
+    };
+    let mut kills: VecDeque<_> = (1..=200).map(kill).collect();
+    while !kills.is_empty() {
+        started.sink.deliver(&mut kills).await;
+    }
+    started.sink.record(Draft {
+        is_later: true,
+        of: 0,
+        ..kill(150)
+    });
+    let mut times = Vec::new();
+    while times.iter().sum::<u32>() < 200 {
+        times.push(started.deliveries.recv().await.unwrap().times);
+    }
+    assert_eq!(times, [1, 1, 1, 1, 1, 1, 1, 1, 1, 191]);
+    assert_eq!(reported(&server), 200);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    let outcomes = std::iter::from_fn(|| started.outcomes.try_recv().ok());
+    assert_eq!(outcomes.count(), 201);
+    assert_eq!(server.lines().len(), 8 + 10);
 }
 
 /// Returns the number of observations that the server has, according to the requests.
