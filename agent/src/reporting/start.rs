@@ -57,17 +57,14 @@ pub(super) fn start(
     } = channels;
     let (uid, uid_seen) = watch::channel(String::new());
     let (deliveries, delivered) = mpsc::channel(DELIVERIES);
-    let has_history = config.history_directory.is_some();
-    let incidents = if has_history {
-        INCIDENTS
-    } else {
-        config.event_queue
-    };
     let reporter = Reporter {
         node: config.node_name.clone(),
         uid: uid_seen,
         queue: config.event_queue,
-        incidents,
+        incidents: match config.history_directory {
+            Some(_) => INCIDENTS,
+            None => config.event_queue,
+        },
     };
     let (sink, recorder) = Recorder::new(client.clone(), clock, reporter, deliveries, outcomes);
     tasks.spawn("credentials", client.clone().load());

@@ -80,12 +80,6 @@ pub struct Reported {
     pub written: watch::Receiver<Position>,
 }
 
-/// A revision, and the number of its Events without an outcome.
-struct Pending {
-    revision: Revision,
-    events: usize,
-}
-
 /// A call to the disk.
 type Calling<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -108,9 +102,9 @@ pub struct Kubernetes {
     /// Those about conditions, which wait for the API server to have the change.
     changes: VecDeque<Draft>,
     handed_over: watch::Sender<Position>,
-    /// The revisions whose Events have no outcome yet, in their order: a rate limit can delay
-    /// thousands.
-    pending: VecDeque<Pending>,
+    /// The revisions whose Events have no outcome yet, in their order, and the number of these
+    /// Events. A rate limit can delay thousands.
+    pending: VecDeque<(Revision, usize)>,
     /// The summary is with the recorder.
     is_summing_up: bool,
     reader: Option<Reader>,
@@ -179,7 +173,9 @@ impl Kubernetes {
             self.take();
             self.record_changes(&events, *written.borrow_and_update());
             if events.is_full() && !self.has_room() {
-                self.drop_fresh();
+                // They are read from the history later, and take no memory until then.
+                self.next = None;
+                while self.fresh.try_recv().is_ok() {}
             }
             if self.drafts.is_empty() {
                 let first = self.changes.front().and_then(|draft| draft.position);
@@ -261,13 +257,6 @@ impl Kubernetes {
                 }
             }
         }
-    }
-
-    /// Drops fresh revisions, which would take memory until the API server is back. They are taken
-    /// from the history then.
-    fn drop_fresh(&mut self) {
-        self.next = None;
-        while self.fresh.try_recv().is_ok() {}
     }
 
     fn has_room(&self) -> bool {
@@ -405,12 +394,8 @@ impl Kubernetes {
 
     fn add(&mut self, revision: Revision, drafts: Vec<Draft>) {
         let id = revision.id;
-        let pending = Pending {
-            events: drafts.len(),
-            revision,
-        };
-        let (Ok(at) | Err(at)) = self.find(pending.revision.position);
-        self.pending.insert(at, pending);
+        let (Ok(at) | Err(at)) = self.find(revision.position);
+        self.pending.insert(at, (revision, drafts.len()));
         for draft in drafts {
             let drafts = if draft.is_transition {
                 &mut self.changes
@@ -433,10 +418,10 @@ impl Kubernetes {
     /// Counts the revisions of an incident as delivered, in their order: the last one has no Event
     /// if it adds nothing, but after a restart, it alone has Events.
     fn finish(&mut self, id: IncidentId) {
-        let of_id = |pending: &Pending| pending.revision.id == id;
+        let of_id = |(revision, _): &(Revision, usize)| revision.id == id;
         while let Some(first) = self.pending.iter().position(of_id)
-            && let Some(Pending { events: 0, .. }) = self.pending.get(first)
-            && let Some(Pending { revision, .. }) = self.pending.remove(first)
+            && let Some((_, 0)) = self.pending.get(first)
+            && let Some((revision, _)) = self.pending.remove(first)
         {
             self.delivered(&revision);
         }
@@ -444,7 +429,7 @@ impl Kubernetes {
 
     fn find(&self, position: Position) -> Result<usize, usize> {
         self.pending
-            .binary_search_by_key(&position, |pending| pending.revision.position)
+            .binary_search_by_key(&position, |(revision, _)| revision.position)
     }
 
     fn settle(&mut self, outcome: Outcome) {
@@ -460,20 +445,20 @@ impl Kubernetes {
             return self.outbox.advance(self.number, Cursor::summarized);
         }
         let found = self.find(outcome.position).ok();
-        let Some(pending) = found.and_then(|at| self.pending.get_mut(at)) else {
+        let Some((revision, events)) = found.and_then(|at| self.pending.get_mut(at)) else {
             return;
         };
-        pending.events = pending.events.saturating_sub(1);
-        if pending.events == 0 {
+        *events = events.saturating_sub(1);
+        if *events == 0 {
             counter.inc();
-            let id = pending.revision.id;
+            let id = revision.id;
             self.finish(id);
         }
     }
 
     fn delivered(&mut self, revision: &Revision) {
         let pending = self.pending.front();
-        let pending = pending.map(|pending| pending.revision.position);
+        let pending = pending.map(|(revision, _)| revision.position);
         let next = self.outbox.taken(self.number).next();
         let undone = [pending, self.unread].into_iter().flatten();
         let first = undone.fold(next, Position::min);
