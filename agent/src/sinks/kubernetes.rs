@@ -110,7 +110,8 @@ pub struct Kubernetes {
     reader: Option<Reader>,
     /// The first revision that could not be read.
     unread: Option<Position>,
-    reading: Option<(Position, Calling<Read>)>,
+    /// With the position through which it reads.
+    reading: Option<Calling<(Position, Read)>>,
     saving: Option<Calling<()>>,
     is_unsaved: bool,
 }
@@ -192,15 +193,15 @@ impl Kubernetes {
                     None => break,
                 },
                 () = events.deliver(&mut self.drafts), if !self.drafts.is_empty() => {}
-                (through, read) = called(&mut self.reading) => self.was_read(through, read),
-                () = saved(&mut self.saving) => self.saving = None,
+                (through, read) = ended(&mut self.reading) => self.was_read(through, read),
+                () = ended(&mut self.saving) => self.saving = None,
                 Ok(()) = written.changed(), if !self.changes.is_empty() => {}
                 // The outbox lives as long as this task.
                 _changed = changes.changed() => {}
             }
         }
         while self.saving.is_some() {
-            saved(&mut self.saving).await;
+            ended(&mut self.saving).await;
             self.saving = None;
             self.save();
         }
@@ -305,11 +306,13 @@ impl Kubernetes {
             Work::Read { after, through } => {
                 let (disk, reader) = (self.disk.clone(), self.reader.take());
                 let read = async move {
-                    let Some(disk) = disk else { return Ok(None) };
+                    let Some(disk) = disk else {
+                        return (through, Ok(None));
+                    };
                     let read = timeout(READ, disk.read(reader, after, true)).await;
-                    read.unwrap_or(Err(ReadFailed))
+                    (through, read.unwrap_or(Err(ReadFailed)))
                 };
-                self.reading = Some((through, Box::pin(read)));
+                self.reading = Some(Box::pin(read));
                 false
             }
         }
@@ -481,16 +484,9 @@ impl Kubernetes {
     }
 }
 
-async fn called(reading: &mut Option<(Position, Calling<Read>)>) -> (Position, Read) {
-    match reading {
-        Some((through, reading)) => (*through, reading.await),
-        None => std::future::pending().await,
-    }
-}
-
-async fn saved(saving: &mut Option<Calling<()>>) {
-    match saving {
-        Some(saving) => saving.await,
+async fn ended<T>(calling: &mut Option<Calling<T>>) -> T {
+    match calling {
+        Some(calling) => calling.await,
         None => std::future::pending().await,
     }
 }

@@ -20,7 +20,7 @@ const UNBREAKABLE: &[&str] = &["://", "//! |", "/// |", "─"];
 
 /// Lines of product code below a path, without unit tests, and at most how many there may be.
 const LIMITS: &[(&str, usize)] = &[
-    ("agent", 79_900),
+    ("agent", 80_050),
     ("agent/simulate/", 2_560),
     ("agent/top/", 900),
     ("xtask/", 8_510),

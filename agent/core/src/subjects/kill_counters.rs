@@ -175,8 +175,8 @@ impl KillCounters {
                 self.ledger.seen_group(&first.counter, first.stamp.kernel);
             }
         }
-        // Of the lines with the cgroup, the kernel logs ten in five seconds. The counters tell the
-        // pods of the other kills, and must not report them a second time.
+        // Of the lines with the cgroup, the kernel logs ten in five seconds. The counters have the
+        // pods of the other kills, which are not reported twice.
         let is_counted = self.last_reading == LastReading::Read && self.ledger.counts_node();
         findings.retain(|finding| {
             let is_left = is_counted && finding.cgroup.is_none();

@@ -112,7 +112,7 @@ impl KillLedger {
         self.nested
     }
 
-    /// Returns true if a counter has all kills: that of the node, or of what is outside of the pods.
+    /// Returns true if every kill is in a counter: that of its pod, and else that of the node.
     pub fn counts_node(&self) -> bool {
         let mut node = [KillOwner::NoPod, KillOwner::Node].into_iter();
         node.any(|owner| self.entries.get(&owner).is_some_and(|of| of.id.is_some()))
