@@ -81,7 +81,6 @@ pub async fn write_once(
         node: node.to_owned(),
         uid: watch::Sender::default().subscribe(),
         queue: 0,
-        incidents: 0,
     };
     let object = match &draft.object {
         Involved::Node => node,
@@ -100,8 +99,6 @@ pub struct Reporter {
     pub uid: watch::Receiver<String>,
     /// Maximum number of Events that wait for the API server.
     pub queue: usize,
-    /// Maximum number of those about incidents, without those that the server could not process.
-    pub incidents: usize,
 }
 
 /// Writes Events, one at a time.
@@ -124,6 +121,8 @@ pub struct Recorder {
     leaving: watch::Sender<bool>,
     backlog: Backlog,
     correlator: Correlator,
+    /// The Event that is being written.
+    writing: Option<EventId>,
     /// The number in the last assigned name. No two Events share one.
     last_number: u64,
     /// Time at which the server last answered again. Events that are older have waited for it.
@@ -173,6 +172,7 @@ impl Recorder {
             leaving,
             backlog: Backlog::default(),
             correlator: Correlator::new(),
+            writing: None,
             last_number: 0,
             returned: BootNanos(0),
             paced: None,
@@ -201,17 +201,15 @@ impl Recorder {
                 let next = self.next_write(last);
                 writing = next.map(|write| self.start(write));
             }
-            let depth = u64::try_from(self.backlog.len()).unwrap_or(u64::MAX);
+            let count = |events| u64::try_from(events).unwrap_or(u64::MAX);
+            let [depth, next] = [self.backlog.len(), self.backlog.waiting()].map(count);
             self.tally.waiting.store(depth, Ordering::Relaxed);
-            let Reporter {
-                queue, incidents, ..
-            } = self.reporter;
-            let has_room = self.backlog.waiting() < incidents && self.backlog.len() < queue;
-            self.tally.is_full.store(!has_room, Ordering::Relaxed);
+            self.tally.next.store(next, Ordering::Relaxed);
             if writing.is_none() && last && self.backlog.is_empty() {
                 return;
             }
             let due = self.next_due();
+            let has_room = self.backlog.len() < self.reporter.queue;
             tokio::select! {
                 input = self.inputs.recv(), if open => match input {
                     Some(input) => self.queue_change(*input),
@@ -220,6 +218,7 @@ impl Recorder {
                 Some(input) = self.incidents.recv(), if has_room => self.queue(*input),
                 (write, result) = finished(&mut writing) => {
                     writing = None;
+                    self.writing = None;
                     if is_stopping && result.as_ref().is_err_and(ApiError::is_outage) {
                         return; // No further write can succeed.
                     }
@@ -232,7 +231,22 @@ impl Recorder {
     }
 
     fn queue(&mut self, input: Draft) {
-        self.push(PendingEvent::once(input));
+        let pending = PendingEvent::once(input);
+        if pending.is_details()
+            && let Some(id) = pending.newest.id
+            && !self.is_known(id)
+        {
+            return self.report(&pending, true);
+        }
+        self.push(pending);
+    }
+
+    /// Returns true if details can be added to this Event, which was not combined with others.
+    fn is_known(&mut self, id: EventId) -> bool {
+        self.writing == Some(id)
+            || self.backlog.has(id)
+            || self.written.get(&id).is_some()
+            || self.correlator.delays(id)
     }
 
     /// Queues an Event about the Node's status. If kills fill the queue, one that is not about an
@@ -346,10 +360,12 @@ impl Recorder {
             (name, known, body::patch(count, &write))
         });
         let newest = &write.pending.newest;
+        self.writing = newest.id;
         let now = self.clock.now().boot;
+        // One from the history has no stamp.
         let waited = newest
             .stamp
-            .is_some_and(|stamp| stamp.kernel <= self.returned || OUTAGE < now.since(stamp.kernel));
+            .is_none_or(|stamp| stamp.kernel <= self.returned || OUTAGE < now.since(stamp.kernel));
         let delivery = Delivery {
             container: newest.container.clone(),
             waited,

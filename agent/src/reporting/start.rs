@@ -29,10 +29,6 @@ use crate::config::Config;
 /// Capacity of the queue of Event deliveries. When it is full, a latency is not recorded.
 const DELIVERIES: usize = 64;
 
-/// The number of Events about incidents that wait for the API server if there is a history, where
-/// further ones wait. Each takes up to 2 KiB.
-const INCIDENTS: usize = 64;
-
 /// The file in which a kubelet's device manager stores its allocations.
 const DEVICE_CHECKPOINT: &str = "device-plugins/kubelet_internal_checkpoint";
 
@@ -61,10 +57,6 @@ pub(super) fn start(
         node: config.node_name.clone(),
         uid: uid_seen,
         queue: config.event_queue,
-        incidents: match config.history_directory {
-            Some(_) => INCIDENTS,
-            None => config.event_queue,
-        },
     };
     let (sink, recorder) = Recorder::new(client.clone(), clock, reporter, deliveries, outcomes);
     tasks.spawn("credentials", client.clone().load());

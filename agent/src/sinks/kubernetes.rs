@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nodepulse_core::incident::{
-    Cursor, Entry, Incident, IncidentId, JsonIncident, Occurrence, Position, Revision,
+    Cursor, Entry, Incident, IncidentId, JsonIncident, Position, Revision,
 };
 use nodepulse_core::kube_event::{Draft, EventWords, NodeEvents, Settled};
 use nodepulse_io::clock::Clock;
@@ -23,11 +23,16 @@ use nodepulse_kube::convert;
 use nodepulse_kube::recorder::{EventSink, Outcome};
 use nodepulse_linux::store::Reader;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::history::outbox::{Outbox, Work};
 use crate::history::{Disk, ReadFailed};
 use crate::telemetry::series::SinkSeries;
+
+mod source;
+
+use source::Fresh;
+pub use source::{Reported, Source};
 
 /// The name in metrics, and of the file with the cursor.
 pub const NAME: &str = "kubernetes";
@@ -43,42 +48,17 @@ const CHANGES: usize = 64;
 /// object, which become one Event.
 const PENDING: usize = 4096;
 
-/// Time for reading from the history. What follows must not wait for a disk that hangs.
+/// The number of Events that wait for the API server while further revisions stay in the history.
+/// Each takes up to 2 KiB.
+const WAITING: u64 = 64;
+
+/// Time for reading from the history, and between attempts. What follows must not wait for long for
+/// a disk that hangs.
 const READ: Duration = Duration::from_secs(1);
+const ATTEMPTS: usize = 5;
 
 /// In place of the position of a summary, which has none.
 const SUMMARY: Position = Position(0);
-
-/// A revision, before it is in the JSON form.
-pub type Fresh = (Position, Box<Incident>);
-
-/// The loop's side.
-pub struct Source {
-    fresh: mpsc::Sender<Fresh>,
-    conditions: mpsc::Sender<Fresh>,
-    pub node_events: watch::Sender<NodeEvents>,
-    /// The recorder has the Events about all revisions up to here.
-    pub handed_over: watch::Receiver<Position>,
-}
-
-impl Source {
-    /// Passes on a revision. If there is no room, it is read later.
-    pub fn record(&self, position: Position, incident: &Incident) {
-        let room = match incident.occurred.occurrence {
-            Occurrence::Condition(_) => &self.conditions,
-            _ => &self.fresh,
-        };
-        let _full = room.try_send((position, Box::new(incident.clone())));
-    }
-}
-
-/// The recorder's side.
-pub struct Reported {
-    pub events: EventSink,
-    pub outcomes: mpsc::UnboundedReceiver<Outcome>,
-    /// The API server has all changes of conditions up to here.
-    pub written: watch::Receiver<Position>,
-}
 
 /// A call to the disk.
 type Calling<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -107,6 +87,8 @@ pub struct Kubernetes {
     pending: VecDeque<(Revision, usize)>,
     /// The summary is with the recorder.
     is_summing_up: bool,
+    /// Enough Events wait for the API server. Further revisions stay in the history.
+    is_limited: bool,
     reader: Option<Reader>,
     /// The first revision that could not be read.
     unread: Option<Position>,
@@ -148,6 +130,7 @@ impl Kubernetes {
             handed_over,
             pending: VecDeque::new(),
             is_summing_up: false,
+            is_limited: false,
             reader: None,
             unread: None,
             reading: None,
@@ -170,14 +153,19 @@ impl Kubernetes {
         };
         let mut changes = self.outbox.changes();
         loop {
+            self.is_limited = WAITING <= events.next() && self.outbox.keeps_up(self.number);
             self.take_conditions();
             self.take();
             self.record_changes(&events, *written.borrow_and_update());
-            if events.is_full() && !self.has_room() {
+            if self.is_limited {
                 // They are read from the history later, and take no memory until then.
                 self.next = None;
                 while self.fresh.try_recv().is_ok() {}
             }
+            let behind = self.outbox.behind(self.number);
+            let lag = i64::try_from(behind).unwrap_or(i64::MAX);
+            let pending = i64::try_from(self.pending.len()).unwrap_or(i64::MAX);
+            self.series.lag.set(lag.saturating_add(pending));
             if self.drafts.is_empty() {
                 let first = self.changes.front().and_then(|draft| draft.position);
                 let taken = self.outbox.taken(self.number);
@@ -261,7 +249,8 @@ impl Kubernetes {
     }
 
     fn has_room(&self) -> bool {
-        self.drafts.is_empty() && self.reading.is_none() && self.pending.len() < PENDING
+        let can_take = !self.is_limited && self.pending.len() < PENDING;
+        can_take && self.drafts.is_empty() && self.reading.is_none()
     }
 
     fn take_fresh(&mut self, position: Position, incident: &Incident) {
@@ -304,13 +293,19 @@ impl Kubernetes {
                 taken < self.outbox.taken(self.number)
             }
             Work::Read { after, through } => {
-                let (disk, reader) = (self.disk.clone(), self.reader.take());
+                let (disk, mut reader) = (self.disk.clone(), self.reader.take());
                 let read = async move {
                     let Some(disk) = disk else {
                         return (through, Ok(None));
                     };
-                    let read = timeout(READ, disk.read(reader, after, true)).await;
-                    (through, read.unwrap_or(Err(ReadFailed)))
+                    for _ in 0..ATTEMPTS {
+                        let read = disk.read(reader.take(), after, true);
+                        if let Ok(Ok(read)) = timeout(READ, read).await {
+                            return (through, Ok(read));
+                        }
+                        sleep(READ).await;
+                    }
+                    (through, Err(ReadFailed))
                 };
                 self.reading = Some(Box::pin(read));
                 false
@@ -427,6 +422,9 @@ impl Kubernetes {
             && let Some((revision, _)) = self.pending.remove(first)
         {
             self.delivered(&revision);
+            if revision.settled {
+                return;
+            }
         }
     }
 
@@ -496,7 +494,7 @@ mod tests {
     use std::time::SystemTime;
 
     use nodepulse_core::clock::{BootNanos, Now};
-    use nodepulse_core::incident::{BootId, IncidentId, Object, Occurred};
+    use nodepulse_core::incident::{BootId, Object, Occurred, Occurrence};
     use nodepulse_core::kube_event::{RefusedForks, ReportedKills};
     use nodepulse_core::node_status::Status;
     use nodepulse_core::node_status::ledger::ConditionChange;
@@ -568,15 +566,23 @@ mod tests {
         events: EventSink,
     }
 
-    /// Starts the sink where `cursor` is.
+    /// Starts the sink where `cursor` is, without a history.
     fn start(server: &Scripted, cursor: Cursor, newest: Position) -> Started {
+        start_with(server, (cursor, newest), (8, false))
+    }
+
+    fn start_with(
+        server: &Scripted,
+        (cursor, newest): (Cursor, Position),
+        (queue, has_history): (usize, bool),
+    ) -> Started {
         let series = SinkSeries::new(&Metrics::new("0", "files", "worker-1").process, NAME);
         let state = SinkState {
             taken: Some(cursor.position()),
             cursor,
             series: series.clone(),
         };
-        let outbox = Arc::new(Outbox::new(newest, [state], BOOT, false));
+        let outbox = Arc::new(Outbox::new(newest, [state], BOOT, has_history));
         let (source, sink) = Kubernetes::new((Arc::clone(&outbox), 0), "worker-1", None, series);
         let clock = Clock::runtime(Now {
             boot: BootNanos(0),
@@ -585,8 +591,7 @@ mod tests {
         let reporter = Reporter {
             node: "worker-1".to_owned(),
             uid: watch::channel(String::new()).1,
-            queue: 8,
-            incidents: 8,
+            queue,
         };
         let (written, seen) = watch::channel(Position(0));
         let (send_outcomes, outcomes) = mpsc::unbounded_channel();
@@ -738,25 +743,37 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_the_recorder_has_no_room_for_is_not_kept_as_fresh_and_has_its_event_later() {
-        const KILLS: u64 = 40;
-        let silence = (0..3).map(|_| Reply::Cut);
-        let server = Scripted::new(silence.chain((0..KILLS).map(|_| accepted())));
-        let mut started = start(&server, Cursor::new(Position(0)), Position(0));
-        for number in 1..=KILLS {
-            let mut incident = incident(number, 1, true);
-            incident.object.pod = Pod::new("shop", &format!("web-{number}"), "aa", None);
-            started.record(&incident, true);
+    async fn in_an_outage_only_what_the_history_lacks_is_taken_and_everything_has_its_event_later()
+    {
+        const KILLS: u64 = 110;
+        // An event waits in an outage, in the channel, and while it is written.
+        const TAKEN: u64 = WAITING + 5;
+        for (is_recorded, taken) in [(true, TAKEN), (false, KILLS)] {
+            let silence = (0..3).map(|_| Reply::Cut);
+            let server = Scripted::new(silence.chain((0..KILLS).map(|_| accepted())));
+            let start_of = (Cursor::new(Position(0)), Position(0));
+            let mut started = start_with(&server, start_of, (1000, true));
+            for number in 1..=KILLS {
+                let mut incident = incident(number, 1, true);
+                incident.object.pod = Pod::new("shop", &format!("web-{number}"), "aa", None);
+                started.record(&incident, true);
+                if is_recorded {
+                    started.outbox.recorded(started.newest);
+                }
+                tokio::task::yield_now().await;
+            }
+            pass().await;
+            assert_eq!(started.source.fresh.capacity(), FRESH);
+            let reached = started.outbox.taken(0).0;
+            assert!(reached.abs_diff(taken) <= 5, "{reached} of {taken}");
+            tokio::time::sleep(Duration::from_mins(2)).await;
+            let names = (0..server.lines().len())
+                .map(|request| server.body(request)["involvedObject"]["name"].to_string());
+            let names: std::collections::BTreeSet<_> = names.collect();
+            assert_eq!(names.len(), 110);
+            let newest = started.newest;
+            assert_eq!(started.end().await.position(), newest);
         }
-        pass().await;
-        assert_eq!(started.source.fresh.capacity(), FRESH);
-        tokio::time::sleep(Duration::from_mins(1)).await;
-        let names = (0..server.lines().len())
-            .map(|request| server.body(request)["involvedObject"]["name"].clone());
-        let names: std::collections::BTreeSet<_> = names.map(|name| name.to_string()).collect();
-        assert_eq!(names.len(), 40);
-        let newest = started.newest;
-        assert_eq!(started.end().await.position(), newest);
     }
 
     #[tokio::test]

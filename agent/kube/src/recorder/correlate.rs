@@ -75,6 +75,7 @@ impl PendingEvent {
         self.prefix = format!("Pod {namespace}/{name}: ");
         self.newest.message.insert_str(0, &self.prefix);
         self.newest.object = Involved::Node;
+        self.failing_since = None;
         (self.of > 0).then(|| self.separate())
     }
 
@@ -107,10 +108,11 @@ impl PendingEvent {
     fn is_similar(&self, other: &Self) -> bool {
         let [one, other] = [self, other].map(|pending| &pending.newest);
         !one.is_later
-            && (&one.object, one.type_, &one.reason) == (&other.object, other.type_, &other.reason)
+            && (&one.object, &one.container) == (&other.object, &other.container)
+            && (one.type_, &one.reason) == (other.type_, &other.reason)
     }
 
-    fn add_older(&mut self, older: Self) {
+    fn add_older(&mut self, mut older: Self) {
         if std::mem::take(&mut self.newest.is_later) {
             self.newest.id = None;
         }
@@ -118,7 +120,8 @@ impl PendingEvent {
         self.of = self.of.saturating_add(older.of);
         self.first = self.first.min(older.first);
         self.mixed |= older.mixed || self.newest.message != older.newest.message;
-        self.positions.extend(older.positions);
+        older.positions.append(&mut self.positions);
+        self.positions = older.positions;
     }
 }
 
@@ -176,9 +179,17 @@ impl Backlog {
         self.waiting.len() + self.failed.len()
     }
 
-    /// Returns the number of observations without those that the server could not process.
+    /// Returns the number of observations without details, and without those that the server could
+    /// not process.
     pub fn waiting(&self) -> usize {
-        self.waiting.len()
+        let waiting = self.waiting.iter();
+        waiting.filter(|waiting| !waiting.is_details()).count()
+    }
+
+    /// Returns true if this Event waits.
+    pub fn has(&self, id: EventId) -> bool {
+        let mut all = self.waiting.iter().chain(&self.failed);
+        all.any(|waiting| waiting.newest.id == Some(id))
     }
 
     /// Removes the oldest observation about a change of the Node's status, or else the oldest one.
@@ -346,6 +357,13 @@ impl Correlator {
         };
         earlier.update(later);
         None
+    }
+
+    /// Returns true if the rate limit delays this Event.
+    pub fn delays(&self, id: EventId) -> bool {
+        let delayed = self.subjects.values().flat_map(|subject| &subject.delayed);
+        let mut delayed = delayed.chain(&self.released);
+        delayed.any(|delayed| delayed.newest.id == Some(id))
     }
 
     /// Returns the time at which a delayed observation may be written.

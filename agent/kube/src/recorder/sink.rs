@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nodepulse_core::incident::Position;
 use nodepulse_core::kube_event::Draft;
@@ -55,8 +55,8 @@ pub(super) struct EventTally {
     pub(super) lost_refused: AtomicU64,
     pub(super) lost_unreachable: AtomicU64,
     pub(super) waiting: AtomicU64,
-    /// The recorder takes no Events about incidents at present.
-    pub(super) is_full: AtomicBool,
+    /// See [`EventSink::next`].
+    pub(super) next: AtomicU64,
 }
 
 pub(super) fn add(counter: &AtomicU64, times: u32) {
@@ -116,9 +116,9 @@ impl EventSink {
         }
     }
 
-    /// Returns true if Events about incidents have to wait until others are written.
-    pub fn is_full(&self) -> bool {
-        self.tally.is_full.load(Ordering::Relaxed)
+    /// Returns the number of Events that are written as soon as the server accepts them.
+    pub fn next(&self) -> u64 {
+        self.tally.next.load(Ordering::Relaxed)
     }
 
     pub fn counts(&self) -> EventCounts {

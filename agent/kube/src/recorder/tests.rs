@@ -64,7 +64,6 @@ fn recorder(server: &Scripted, seed: u64, room: usize) -> (EventSink, Recorder, 
         node: "worker-1".to_owned(),
         uid,
         queue: room,
-        incidents: room,
     };
     let (sender, deliveries) = mpsc::channel(64);
     let client = server.client();
