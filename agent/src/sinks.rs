@@ -303,7 +303,11 @@ impl Delivery {
                 self.accepted(1, 1, &why);
                 return Ok(());
             }
-            Answer::Later { why, after } => (why, after),
+            Answer::Later { why, after } => {
+                // Trying to reach it costs little.
+                self.single = self.single.max(1);
+                (why, after)
+            }
         };
         if self.series.failing.set(1) == 0 {
             warn!(

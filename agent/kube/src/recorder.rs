@@ -40,7 +40,7 @@ use version::{Update, WrittenEvent};
 /// Capacity of the channel to the recorder.
 const ROOM: usize = 1000;
 /// Capacity of the channel with Events about incidents, which wait for room in the queue.
-const INCIDENTS: usize = 32;
+const INCIDENTS: usize = 4;
 /// A write that was delayed longer than this waited for the server.
 const OUTAGE: Duration = Duration::from_secs(2);
 /// The delay before the second Event after an outage is a random part of this, so that the nodes of
@@ -121,6 +121,8 @@ pub struct Recorder {
     leaving: watch::Sender<bool>,
     backlog: Backlog,
     correlator: Correlator,
+    /// The Event that is being written.
+    writing: Option<EventId>,
     /// The number in the last assigned name. No two Events share one.
     last_number: u64,
     /// Time at which the server last answered again. Events that are older have waited for it.
@@ -170,6 +172,7 @@ impl Recorder {
             leaving,
             backlog: Backlog::default(),
             correlator: Correlator::new(),
+            writing: None,
             last_number: 0,
             returned: BootNanos(0),
             paced: None,
@@ -198,8 +201,10 @@ impl Recorder {
                 let next = self.next_write(last);
                 writing = next.map(|write| self.start(write));
             }
-            let depth = u64::try_from(self.backlog.len()).unwrap_or(u64::MAX);
+            let count = |events| u64::try_from(events).unwrap_or(u64::MAX);
+            let [depth, next] = [self.backlog.len(), self.backlog.waiting()].map(count);
             self.tally.waiting.store(depth, Ordering::Relaxed);
+            self.tally.next.store(next, Ordering::Relaxed);
             if writing.is_none() && last && self.backlog.is_empty() {
                 return;
             }
@@ -213,6 +218,7 @@ impl Recorder {
                 Some(input) = self.incidents.recv(), if has_room => self.queue(*input),
                 (write, result) = finished(&mut writing) => {
                     writing = None;
+                    self.writing = None;
                     if is_stopping && result.as_ref().is_err_and(ApiError::is_outage) {
                         return; // No further write can succeed.
                     }
@@ -225,7 +231,22 @@ impl Recorder {
     }
 
     fn queue(&mut self, input: Draft) {
-        self.push(PendingEvent::once(input));
+        let pending = PendingEvent::once(input);
+        if pending.is_details()
+            && let Some(id) = pending.newest.id
+            && !self.is_known(id)
+        {
+            return self.report(&pending, true);
+        }
+        self.push(pending);
+    }
+
+    /// Returns true if details can be added to this Event, which was not combined with others.
+    fn is_known(&mut self, id: EventId) -> bool {
+        self.writing == Some(id)
+            || self.backlog.has(id)
+            || self.written.get(&id).is_some()
+            || self.correlator.delays(id)
     }
 
     /// Queues an Event about the Node's status. If kills fill the queue, one that is not about an
@@ -250,7 +271,9 @@ impl Recorder {
     fn push(&mut self, mut pending: PendingEvent) {
         let message = &mut pending.newest.message;
         message.truncate(message.floor_char_boundary(MESSAGE_LIMIT));
-        self.backlog.push(pending);
+        let now = self.clock.now().boot;
+        let separate = self.correlator.separate(&pending.newest, now);
+        self.backlog.push(pending, separate);
     }
 
     /// Reports that the Events about these revisions are written, or never will be.
@@ -305,7 +328,7 @@ impl Recorder {
             }
             if let Some(write) = write {
                 self.paced = self.paced.map(|_| now.plus(PACE));
-                return Some(self.correlator.combine(write, &mut self.backlog));
+                return Some(write);
             }
         }
         self.paced = None;
@@ -337,10 +360,12 @@ impl Recorder {
             (name, known, body::patch(count, &write))
         });
         let newest = &write.pending.newest;
+        self.writing = newest.id;
         let now = self.clock.now().boot;
+        // One from the history has no stamp.
         let waited = newest
             .stamp
-            .is_some_and(|stamp| stamp.kernel <= self.returned || OUTAGE < now.since(stamp.kernel));
+            .is_none_or(|stamp| stamp.kernel <= self.returned || OUTAGE < now.since(stamp.kernel));
         let delivery = Delivery {
             container: newest.container.clone(),
             waited,

@@ -337,8 +337,9 @@ impl Recorder {
     }
 }
 
-/// The number of bytes of the history that are read at a time.
-const READ: u64 = 64 << 10;
+/// The number of bytes of the history that are read at a time. A sink keeps what it has read until
+/// that is delivered.
+const READ: u64 = 16 << 10;
 
 pub(super) fn entries(lines: impl IntoIterator<Item = impl AsRef<str>>) -> Vec<Entry> {
     // Lines of earlier versions have no position. Those of newer ones may have another form.

@@ -17,6 +17,9 @@ use crate::telemetry::series::SinkSeries;
 /// the history; without one, they are summed up.
 const RECENT: usize = 64;
 
+/// The number of revisions that the history may lack while sinks leave revisions to it.
+const UNRECORDED: u64 = 32;
+
 /// Incidents of former boots are delivered up to this age.
 const EXPIRY: Duration = Duration::from_hours(24);
 
@@ -237,6 +240,24 @@ impl Outbox {
         tracked.map_or(Position::default(), |tracked| tracked.state.reached())
     }
 
+    /// Returns how many revisions of this start a sink has not taken.
+    pub fn behind(&self, sink: usize) -> u64 {
+        let state = self.lock();
+        let tracked = state.sinks.get(sink);
+        tracked.map_or(0, |tracked| state.behind(&tracked.state))
+    }
+
+    /// Returns true if what a sink has not taken can stay in the history: it lacks nothing but the
+    /// last few revisions, which are in memory too.
+    pub fn keeps_up(&self, sink: usize) -> bool {
+        let state = self.lock();
+        let Some(tracked) = state.sinks.get(sink) else {
+            return false;
+        };
+        let unrecorded = state.newest.0.saturating_sub(state.recorded.0);
+        self.has_history && state.lost <= tracked.state.reached() && unrecorded <= UNRECORDED
+    }
+
     /// Returns true if a sink has delivered this revision.
     pub fn has(&self, sink: usize, position: Position) -> bool {
         let state = self.lock();
@@ -313,20 +334,38 @@ impl Outbox {
     }
 
     fn changed(&self, state: &mut State) {
-        let reached = state.sinks.iter().map(|sink| sink.state.reached());
-        let reached = reached.min().unwrap_or(state.newest);
-        let is_taken = |entry: &mut Arc<Entry>| entry.position <= reached;
-        while state.recent.pop_front_if(is_taken).is_some() {}
-        for sink in &state.sinks {
-            let SinkState { cursor, series, .. } = &sink.state;
-            let first = cursor
-                .position()
-                .max(Position::before_start(state.newest.start()));
-            let lag = state.newest.0.saturating_sub(first.0);
-            series.lag.set(i64::try_from(lag).unwrap_or(i64::MAX));
+        self.forget(state);
+        for sink in state.sinks.iter().filter(|sink| sink.state.taken.is_none()) {
+            let behind = state.behind(&sink.state);
+            let lag = i64::try_from(behind).unwrap_or(i64::MAX);
+            sink.state.series.lag.set(lag);
         }
         self.changes
             .send_modify(|changes| *changes = changes.wrapping_add(1));
+    }
+
+    /// Removes from memory what no sink needs there: those that are further behind read the
+    /// history.
+    fn forget(&self, state: &mut State) {
+        let State {
+            newest,
+            evicted,
+            lost,
+            ..
+        } = *state;
+        let reached = state.sinks.iter().map(|sink| sink.state.reached());
+        let by_all = reached.clone().min().unwrap_or(newest);
+        let from_memory = reached.filter(|reached| evicted <= *reached).min();
+        let recorded = from_memory.unwrap_or(newest).min(state.recorded);
+        let is_taken = |entry: &mut Arc<Entry>| {
+            let position = entry.position;
+            position <= by_all || (self.has_history && lost < position && position <= recorded)
+        };
+        while let Some(taken) = state.recent.pop_front_if(is_taken) {
+            if by_all < taken.position {
+                state.evicted = taken.position;
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -336,6 +375,12 @@ impl Outbox {
 }
 
 impl State {
+    /// Returns how many revisions of this start a sink needs.
+    fn behind(&self, sink: &SinkState) -> u64 {
+        let begin = Position::before_start(self.newest.start());
+        self.newest.0.saturating_sub(sink.reached().max(begin).0)
+    }
+
     fn needs_history(&self) -> bool {
         let mut reached = self.sinks.iter().map(|sink| sink.state.reached());
         reached.any(|position| position < self.evicted)

@@ -150,3 +150,35 @@ fn a_sink_gets_what_the_history_lacks_of_former_agents_from_memory() {
     outbox.recorded(begin);
     assert_eq!(outbox.on_disk(), begin);
 }
+
+#[test]
+fn what_the_history_has_leaves_memory_while_a_sink_is_behind() {
+    const REVISIONS: u64 = 100;
+    let metering = Metering::start("worker-1", "files", Vec::new(), None, Lanes::new(&[]));
+    let begin = Position::before_start(1);
+    let sinks = ["webhook", "kubernetes"].map(|name| SinkState {
+        cursor: Cursor::new(begin),
+        series: metering.sink_series(name),
+        taken: (name == "kubernetes").then_some(begin),
+    });
+    let outbox = Outbox::new(begin, sinks, BootId(7), true);
+    let mut newest = begin;
+    for number in 1..=REVISIONS {
+        newest = newest.next();
+        outbox.push(Entry {
+            position: newest,
+            added: ReportedKills::default(),
+            incident: incident(number, true),
+        });
+        outbox.recorded(newest);
+        assert!(
+            matches!(outbox.revisions(1), Work::Entries(_)),
+            "one that is not behind waits for the disk at {number}"
+        );
+        outbox.take(1, newest);
+    }
+    let Work::Read { after, through } = outbox.work(0) else {
+        panic!("the history is not read");
+    };
+    assert_eq!((after, through), (begin, newest));
+}

@@ -9,14 +9,13 @@
 //!
 //! Conditions are taken before other incidents: kills never delay their Events.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use nodepulse_core::incident::{
-    Cursor, Entry, Incident, JsonIncident, Occurrence, Position, Revision,
+    Cursor, Entry, Incident, IncidentId, JsonIncident, Position, Revision,
 };
 use nodepulse_core::kube_event::{Draft, EventWords, NodeEvents, Settled};
 use nodepulse_io::clock::Clock;
@@ -24,11 +23,16 @@ use nodepulse_kube::convert;
 use nodepulse_kube::recorder::{EventSink, Outcome};
 use nodepulse_linux::store::Reader;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::history::outbox::{Outbox, Work};
 use crate::history::{Disk, ReadFailed};
 use crate::telemetry::series::SinkSeries;
+
+mod source;
+
+use source::Fresh;
+pub use source::{Reported, Source};
 
 /// The name in metrics, and of the file with the cursor.
 pub const NAME: &str = "kubernetes";
@@ -44,48 +48,17 @@ const CHANGES: usize = 64;
 /// object, which become one Event.
 const PENDING: usize = 4096;
 
-/// Time for reading from the history. What follows must not wait for a disk that hangs.
+/// The number of Events that wait for the API server while further revisions stay in the history.
+/// Each takes up to 2 KiB.
+const WAITING: u64 = 64;
+
+/// Time for reading from the history, and between attempts. What follows must not wait for long for
+/// a disk that hangs.
 const READ: Duration = Duration::from_secs(1);
+const ATTEMPTS: usize = 5;
 
 /// In place of the position of a summary, which has none.
 const SUMMARY: Position = Position(0);
-
-/// A revision, before it is in the JSON form.
-pub type Fresh = (Position, Box<Incident>);
-
-/// The loop's side.
-pub struct Source {
-    fresh: mpsc::Sender<Fresh>,
-    conditions: mpsc::Sender<Fresh>,
-    pub node_events: watch::Sender<NodeEvents>,
-    /// The recorder has the Events about all revisions up to here.
-    pub handed_over: watch::Receiver<Position>,
-}
-
-impl Source {
-    /// Passes on a revision. If there is no room, it is read later.
-    pub fn record(&self, position: Position, incident: &Incident) {
-        let room = match incident.occurred.occurrence {
-            Occurrence::Condition(_) => &self.conditions,
-            _ => &self.fresh,
-        };
-        let _full = room.try_send((position, Box::new(incident.clone())));
-    }
-}
-
-/// The recorder's side.
-pub struct Reported {
-    pub events: EventSink,
-    pub outcomes: mpsc::UnboundedReceiver<Outcome>,
-    /// The API server has all changes of conditions up to here.
-    pub written: watch::Receiver<Position>,
-}
-
-fn hash(id: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    id.hash(&mut hasher);
-    hasher.finish()
-}
 
 /// A call to the disk.
 type Calling<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -109,16 +82,18 @@ pub struct Kubernetes {
     /// Those about conditions, which wait for the API server to have the change.
     changes: VecDeque<Draft>,
     handed_over: watch::Sender<Position>,
-    /// The revisions whose Events have no outcome yet, and the number of these Events.
-    pending: BTreeMap<Position, (Revision, usize)>,
-    /// The positions of these by a hash of the incident's id: thousands can wait in an outage.
-    positions: BTreeSet<(u64, Position)>,
+    /// The revisions whose Events have no outcome yet, in their order, and the number of these
+    /// Events. A rate limit can delay thousands.
+    pending: VecDeque<(Revision, usize)>,
     /// The summary is with the recorder.
     is_summing_up: bool,
+    /// Enough Events wait for the API server. Further revisions stay in the history.
+    is_limited: bool,
     reader: Option<Reader>,
     /// The first revision that could not be read.
     unread: Option<Position>,
-    reading: Option<(Position, Calling<Read>)>,
+    /// With the position through which it reads.
+    reading: Option<Calling<(Position, Read)>>,
     saving: Option<Calling<()>>,
     is_unsaved: bool,
 }
@@ -153,9 +128,9 @@ impl Kubernetes {
             drafts: VecDeque::new(),
             changes: VecDeque::new(),
             handed_over,
-            pending: BTreeMap::new(),
-            positions: BTreeSet::new(),
+            pending: VecDeque::new(),
             is_summing_up: false,
+            is_limited: false,
             reader: None,
             unread: None,
             reading: None,
@@ -178,9 +153,19 @@ impl Kubernetes {
         };
         let mut changes = self.outbox.changes();
         loop {
+            self.is_limited = WAITING <= events.next() && self.outbox.keeps_up(self.number);
             self.take_conditions();
             self.take();
             self.record_changes(&events, *written.borrow_and_update());
+            if self.is_limited {
+                // They are read from the history later, and take no memory until then.
+                self.next = None;
+                while self.fresh.try_recv().is_ok() {}
+            }
+            let behind = self.outbox.behind(self.number);
+            let lag = i64::try_from(behind).unwrap_or(i64::MAX);
+            let pending = i64::try_from(self.pending.len()).unwrap_or(i64::MAX);
+            self.series.lag.set(lag.saturating_add(pending));
             if self.drafts.is_empty() {
                 let first = self.changes.front().and_then(|draft| draft.position);
                 let taken = self.outbox.taken(self.number);
@@ -196,15 +181,15 @@ impl Kubernetes {
                     None => break,
                 },
                 () = events.deliver(&mut self.drafts), if !self.drafts.is_empty() => {}
-                (through, read) = called(&mut self.reading) => self.was_read(through, read),
-                () = saved(&mut self.saving) => self.saving = None,
+                (through, read) = ended(&mut self.reading) => self.was_read(through, read),
+                () = ended(&mut self.saving) => self.saving = None,
                 Ok(()) = written.changed(), if !self.changes.is_empty() => {}
                 // The outbox lives as long as this task.
                 _changed = changes.changed() => {}
             }
         }
         while self.saving.is_some() {
-            saved(&mut self.saving).await;
+            ended(&mut self.saving).await;
             self.saving = None;
             self.save();
         }
@@ -264,7 +249,8 @@ impl Kubernetes {
     }
 
     fn has_room(&self) -> bool {
-        self.drafts.is_empty() && self.reading.is_none() && self.pending.len() < PENDING
+        let can_take = !self.is_limited && self.pending.len() < PENDING;
+        can_take && self.drafts.is_empty() && self.reading.is_none()
     }
 
     fn take_fresh(&mut self, position: Position, incident: &Incident) {
@@ -272,7 +258,7 @@ impl Kubernetes {
         let drafts = self.words.word(incident, Some(position));
         let revision = Revision {
             position,
-            id: incident.id.to_string(),
+            id: incident.id,
             kills: incident.occurred.kills.total(),
             settled: incident.settled,
         };
@@ -292,6 +278,9 @@ impl Kubernetes {
                 let is_older = |entry: &&Arc<Entry>| fresh.is_none_or(|at| entry.position < at);
                 let taken = self.outbox.taken(self.number);
                 for entry in entries.iter().take_while(is_older) {
+                    if !self.has_room() {
+                        break;
+                    }
                     self.take_entry(entry);
                 }
                 // Those of former starts end before the first of this one.
@@ -304,13 +293,21 @@ impl Kubernetes {
                 taken < self.outbox.taken(self.number)
             }
             Work::Read { after, through } => {
-                let (disk, reader) = (self.disk.clone(), self.reader.take());
+                let (disk, mut reader) = (self.disk.clone(), self.reader.take());
                 let read = async move {
-                    let Some(disk) = disk else { return Ok(None) };
-                    let read = timeout(READ, disk.read(reader, after, true)).await;
-                    read.unwrap_or(Err(ReadFailed))
+                    let Some(disk) = disk else {
+                        return (through, Ok(None));
+                    };
+                    for _ in 0..ATTEMPTS {
+                        let read = disk.read(reader.take(), after, true);
+                        if let Ok(Ok(read)) = timeout(READ, read).await {
+                            return (through, Ok(read));
+                        }
+                        sleep(READ).await;
+                    }
+                    (through, Err(ReadFailed))
                 };
-                self.reading = Some((through, Box::pin(read)));
+                self.reading = Some(Box::pin(read));
                 false
             }
         }
@@ -342,18 +339,29 @@ impl Kubernetes {
             return;
         }
         // A former start has delivered it, or it was taken because it is about a condition.
-        if self.outbox.has(self.number, position) || self.pending.contains_key(&position) {
+        if self.outbox.has(self.number, position) || self.find(position).is_ok() {
             return self.outbox.take(self.number, position);
         }
+        let json = &entry.incident;
+        // A newer version may have another form.
+        let Ok(id) = json.id.parse() else {
+            return self.outbox.take(self.number, position);
+        };
         self.words.configure(*self.node_events.borrow());
-        let drafts = self.drafts_of(&entry.incident, position);
+        let drafts = self.drafts_of(id, json, position);
         self.outbox.take(self.number, position);
-        self.add(entry.into(), drafts);
+        let revision = Revision {
+            position,
+            id,
+            kills: json.kills(),
+            settled: json.settled,
+        };
+        self.add(revision, drafts);
     }
 
-    fn drafts_of(&mut self, json: &JsonIncident, position: Position) -> Vec<Draft> {
+    fn drafts_of(&mut self, id: IncidentId, json: &JsonIncident, position: Position) -> Vec<Draft> {
         let parse = |time: &str| convert::parse_time(Some(&time.into()));
-        let (Ok(id), Some(at)) = (json.id.parse(), parse(&json.time)) else {
+        let Some(at) = parse(&json.time) else {
             return Vec::new();
         };
         if !json.settled {
@@ -373,7 +381,8 @@ impl Kubernetes {
     }
 
     fn sum_up(&mut self, summary: &JsonIncident) {
-        let drafts = self.drafts_of(summary, SUMMARY);
+        let id = summary.id.parse();
+        let drafts = id.map_or_else(|()| Vec::new(), |id| self.drafts_of(id, summary, SUMMARY));
         if drafts.is_empty() {
             return self.outbox.advance(self.number, Cursor::summarized);
         }
@@ -382,9 +391,9 @@ impl Kubernetes {
     }
 
     fn add(&mut self, revision: Revision, drafts: Vec<Draft>) {
-        let (position, id) = (revision.position, revision.id.clone());
-        self.positions.insert((hash(&id), position));
-        self.pending.insert(position, (revision, drafts.len()));
+        let id = revision.id;
+        let (Ok(at) | Err(at)) = self.find(revision.position);
+        self.pending.insert(at, (revision, drafts.len()));
         for draft in drafts {
             let drafts = if draft.is_transition {
                 &mut self.changes
@@ -393,7 +402,7 @@ impl Kubernetes {
             };
             drafts.push_back(draft);
         }
-        self.finish(&id);
+        self.finish(id);
         if CHANGES < self.changes.len()
             && let Some(position) = self.changes.pop_front().and_then(|draft| draft.position)
         {
@@ -406,20 +415,22 @@ impl Kubernetes {
 
     /// Counts the revisions of an incident as delivered, in their order: the last one has no Event
     /// if it adds nothing, but after a restart, it alone has Events.
-    fn finish(&mut self, id: &str) {
-        let hash = hash(id);
-        let of_id = (hash, Position(0))..=(hash, Position(u64::MAX));
-        while let Some((position, 0)) = self
-            .positions
-            .range(of_id.clone())
-            .filter_map(|(_, position)| self.pending.get_key_value(position))
-            .find(|(_, (revision, _))| revision.id == id)
-            .map(|(position, (_, events))| (*position, *events))
-            && let Some((revision, _)) = self.pending.remove(&position)
+    fn finish(&mut self, id: IncidentId) {
+        let of_id = |(revision, _): &(Revision, usize)| revision.id == id;
+        while let Some(first) = self.pending.iter().position(of_id)
+            && let Some((_, 0)) = self.pending.get(first)
+            && let Some((revision, _)) = self.pending.remove(first)
         {
-            self.positions.remove(&(hash, position));
             self.delivered(&revision);
+            if revision.settled {
+                return;
+            }
         }
+    }
+
+    fn find(&self, position: Position) -> Result<usize, usize> {
+        self.pending
+            .binary_search_by_key(&position, |(revision, _)| revision.position)
     }
 
     fn settle(&mut self, outcome: Outcome) {
@@ -434,19 +445,21 @@ impl Kubernetes {
             self.is_unsaved = true;
             return self.outbox.advance(self.number, Cursor::summarized);
         }
-        let Some((revision, events)) = self.pending.get_mut(&outcome.position) else {
+        let found = self.find(outcome.position).ok();
+        let Some((revision, events)) = found.and_then(|at| self.pending.get_mut(at)) else {
             return;
         };
         *events = events.saturating_sub(1);
         if *events == 0 {
             counter.inc();
-            let id = revision.id.clone();
-            self.finish(&id);
+            let id = revision.id;
+            self.finish(id);
         }
     }
 
     fn delivered(&mut self, revision: &Revision) {
-        let pending = self.pending.first_key_value().map(|(first, _)| *first);
+        let pending = self.pending.front();
+        let pending = pending.map(|(revision, _)| revision.position);
         let next = self.outbox.taken(self.number).next();
         let undone = [pending, self.unread].into_iter().flatten();
         let first = undone.fold(next, Position::min);
@@ -469,16 +482,9 @@ impl Kubernetes {
     }
 }
 
-async fn called(reading: &mut Option<(Position, Calling<Read>)>) -> (Position, Read) {
-    match reading {
-        Some((through, reading)) => (*through, reading.await),
-        None => std::future::pending().await,
-    }
-}
-
-async fn saved(saving: &mut Option<Calling<()>>) {
-    match saving {
-        Some(saving) => saving.await,
+async fn ended<T>(calling: &mut Option<Calling<T>>) -> T {
+    match calling {
+        Some(calling) => calling.await,
         None => std::future::pending().await,
     }
 }
@@ -488,7 +494,7 @@ mod tests {
     use std::time::SystemTime;
 
     use nodepulse_core::clock::{BootNanos, Now};
-    use nodepulse_core::incident::{BootId, IncidentId, Object, Occurred};
+    use nodepulse_core::incident::{BootId, Object, Occurred, Occurrence};
     use nodepulse_core::kube_event::{RefusedForks, ReportedKills};
     use nodepulse_core::node_status::Status;
     use nodepulse_core::node_status::ledger::ConditionChange;
@@ -560,15 +566,23 @@ mod tests {
         events: EventSink,
     }
 
-    /// Starts the sink where `cursor` is.
+    /// Starts the sink where `cursor` is, without a history.
     fn start(server: &Scripted, cursor: Cursor, newest: Position) -> Started {
+        start_with(server, (cursor, newest), (8, false))
+    }
+
+    fn start_with(
+        server: &Scripted,
+        (cursor, newest): (Cursor, Position),
+        (queue, has_history): (usize, bool),
+    ) -> Started {
         let series = SinkSeries::new(&Metrics::new("0", "files", "worker-1").process, NAME);
         let state = SinkState {
             taken: Some(cursor.position()),
             cursor,
             series: series.clone(),
         };
-        let outbox = Arc::new(Outbox::new(newest, [state], BOOT, false));
+        let outbox = Arc::new(Outbox::new(newest, [state], BOOT, has_history));
         let (source, sink) = Kubernetes::new((Arc::clone(&outbox), 0), "worker-1", None, series);
         let clock = Clock::runtime(Now {
             boot: BootNanos(0),
@@ -577,7 +591,7 @@ mod tests {
         let reporter = Reporter {
             node: "worker-1".to_owned(),
             uid: watch::channel(String::new()).1,
-            queue: 8,
+            queue,
         };
         let (written, seen) = watch::channel(Position(0));
         let (send_outcomes, outcomes) = mpsc::unbounded_channel();
@@ -726,6 +740,40 @@ mod tests {
         assert_eq!(about.collect::<Vec<_>>(), expected);
         let cursor = started.end().await;
         assert_eq!(cursor.position(), began.next());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn in_an_outage_only_what_the_history_lacks_is_taken_and_everything_has_its_event_later()
+    {
+        const KILLS: u64 = 110;
+        // An event waits in an outage, in the channel, and while it is written.
+        const TAKEN: u64 = WAITING + 5;
+        for (is_recorded, taken) in [(true, TAKEN), (false, KILLS)] {
+            let silence = (0..3).map(|_| Reply::Cut);
+            let server = Scripted::new(silence.chain((0..KILLS).map(|_| accepted())));
+            let start_of = (Cursor::new(Position(0)), Position(0));
+            let mut started = start_with(&server, start_of, (1000, true));
+            for number in 1..=KILLS {
+                let mut incident = incident(number, 1, true);
+                incident.object.pod = Pod::new("shop", &format!("web-{number}"), "aa", None);
+                started.record(&incident, true);
+                if is_recorded {
+                    started.outbox.recorded(started.newest);
+                }
+                tokio::task::yield_now().await;
+            }
+            pass().await;
+            assert_eq!(started.source.fresh.capacity(), FRESH);
+            let reached = started.outbox.taken(0).0;
+            assert!(reached.abs_diff(taken) <= 5, "{reached} of {taken}");
+            tokio::time::sleep(Duration::from_mins(2)).await;
+            let names = (0..server.lines().len())
+                .map(|request| server.body(request)["involvedObject"]["name"].to_string());
+            let names: std::collections::BTreeSet<_> = names.collect();
+            assert_eq!(names.len(), 110);
+            let newest = started.newest;
+            assert_eq!(started.end().await.position(), newest);
+        }
     }
 
     #[tokio::test]

@@ -9,7 +9,9 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use nodepulse_core::incident::JsonIncident;
 use nodepulse_kube::convert;
-use serde_json::{Map, Value, json};
+use serde::ser::Error as _;
+use serde::{Serialize, Serializer};
+use serde_json::{Number, Value, json};
 
 use super::receiver::Body;
 
@@ -27,103 +29,181 @@ pub struct Otlp {
 
 impl Otlp {
     pub fn body(&self, incidents: &[&JsonIncident]) -> serde_json::Result<Body> {
-        let mut resource = vec![
-            attribute("service.name", "nodepulse".into()),
-            attribute("service.version", env!("CARGO_PKG_VERSION").into()),
-            attribute("host.name", self.host_name.as_str().into()),
+        let node = self.is_kubernetes.then_some(self.host_name.as_str());
+        let resource = [
+            ("service.name", Some("nodepulse")),
+            ("service.version", Some(env!("CARGO_PKG_VERSION"))),
+            ("host.name", Some(&self.host_name)),
+            ("k8s.node.name", node),
         ];
-        if self.is_kubernetes {
-            resource.push(attribute("k8s.node.name", self.host_name.as_str().into()));
-        }
-        let records: Result<Vec<_>, _> =
-            incidents.iter().map(|incident| record(incident)).collect();
-        let logs = json!({"resourceLogs": [{
-            "resource": {"attributes": resource},
-            "scopeLogs": [{
-                "scope": {"name": "nodepulse", "version": env!("CARGO_PKG_VERSION")},
-                "logRecords": records?,
+        let logs = Logs {
+            resource_logs: [ResourceLogs {
+                resource: json!({"attributes": texts(&resource).collect::<Vec<_>>()}),
+                scope_logs: [ScopeLogs {
+                    scope: json!({"name": "nodepulse", "version": env!("CARGO_PKG_VERSION")}),
+                    log_records: incidents.iter().copied().map(Record).collect(),
+                }],
             }],
-        }]});
-        let mut compressed = GzEncoder::new(Vec::new(), Compression::fast());
-        compressed
-            .write_all(&serde_json::to_vec(&logs)?)
-            .map_err(serde_json::Error::io)?;
-        let bytes = compressed.finish().map_err(serde_json::Error::io)?;
+        };
+        let mut bytes = serde_json::to_vec(&logs)?;
+        // The compressor takes 350 KB.
+        let is_compressed = 1 < incidents.len();
+        if is_compressed {
+            let mut compressed = GzEncoder::new(Vec::new(), Compression::fast());
+            compressed
+                .write_all(&bytes)
+                .map_err(serde_json::Error::io)?;
+            bytes = compressed.finish().map_err(serde_json::Error::io)?;
+        }
         Ok(Body {
             content_type: "application/json",
-            content_encoding: Some("gzip"),
+            content_encoding: is_compressed.then_some("gzip"),
             bytes: bytes.into(),
         })
     }
 }
 
-fn record(incident: &JsonIncident) -> serde_json::Result<Value> {
-    let (severity, text) = if incident.is_improvement() {
-        INFO
-    } else {
-        WARN
-    };
-    let time = convert::parse_time(Some(&incident.time.as_str().into()));
-    let time = time.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    // 64-bit integers are strings in the JSON of Protobuf.
-    let time = time.unwrap_or_default().as_nanos().to_string();
-    let object = &incident.object;
-    let pod = object.pod.as_ref();
-    let named = [
-        (
-            "k8s.namespace.name",
-            pod.and_then(|pod| pod.namespace.as_deref()),
-        ),
-        ("k8s.pod.name", pod.and_then(|pod| pod.name.as_deref())),
-        ("k8s.pod.uid", pod.map(|pod| pod.uid.as_str())),
-        ("k8s.container.name", object.container.as_deref()),
-        ("nodepulse.unit", object.unit.as_deref()),
-        ("nodepulse.cgroup", object.cgroup.as_deref()),
-        ("nodepulse.kind", incident.kind()),
-    ];
-    let mut attributes = vec![
-        attribute("nodepulse.incident.id", incident.id.as_str().into()),
-        attribute("nodepulse.incident.revision", incident.revision.into()),
-        attribute("nodepulse.incident.settled", incident.settled.into()),
-        attribute("nodepulse.reason", incident.reason.as_str().into()),
-    ];
-    let named = named.into_iter();
-    attributes.extend(named.filter_map(|(key, value)| Some(attribute(key, value?.into()))));
-    if let Some(Value::Object(mut facts)) = Some(serde_json::to_value(&incident.facts)?)
-        && let Some(facts) = facts.remove("facts")
-    {
-        attributes.push(attribute("nodepulse.facts", facts));
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Logs<'a> {
+    resource_logs: [ResourceLogs<'a>; 1],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ResourceLogs<'a> {
+    resource: Value,
+    scope_logs: [ScopeLogs<'a>; 1],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ScopeLogs<'a> {
+    scope: Value,
+    log_records: Vec<Record<'a>>,
+}
+
+/// Becomes a [`LogRecord`] when it is written: of all incidents of a batch, these would take much
+/// memory.
+struct Record<'a>(&'a JsonIncident);
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct LogRecord<'a> {
+    time_unix_nano: &'a str,
+    observed_time_unix_nano: &'a str,
+    severity_number: u8,
+    severity_text: &'static str,
+    body: AnyValue<'a>,
+    attributes: Vec<Attribute<'a>>,
+}
+
+#[derive(Serialize)]
+struct Attribute<'a> {
+    key: &'a str,
+    value: AnyValue<'a>,
+}
+
+#[derive(Serialize)]
+enum AnyValue<'a> {
+    #[serde(rename = "boolValue")]
+    Bool(bool),
+    #[serde(rename = "doubleValue")]
+    Double(&'a Number),
+    /// 64-bit integers are strings in the JSON of Protobuf.
+    #[serde(rename = "intValue")]
+    Int(String),
+    #[serde(rename = "stringValue")]
+    String(&'a str),
+    #[serde(rename = "arrayValue")]
+    Array { values: Vec<Self> },
+    #[serde(rename = "kvlistValue")]
+    Kvlist { values: Vec<Attribute<'a>> },
+}
+
+impl Serialize for Record<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let incident = self.0;
+        let (severity_number, severity_text) = if incident.is_improvement() {
+            INFO
+        } else {
+            WARN
+        };
+        let time = convert::parse_time(Some(&incident.time.as_str().into()));
+        let time = time.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let time = time.unwrap_or_default().as_nanos().to_string();
+        let object = &incident.object;
+        let pod = object.pod.as_ref();
+        let named = [
+            ("nodepulse.incident.id", Some(incident.id.as_str())),
+            ("nodepulse.reason", Some(&incident.reason)),
+            (
+                "k8s.namespace.name",
+                pod.and_then(|pod| pod.namespace.as_deref()),
+            ),
+            ("k8s.pod.name", pod.and_then(|pod| pod.name.as_deref())),
+            ("k8s.pod.uid", pod.map(|pod| pod.uid.as_str())),
+            ("k8s.container.name", object.container.as_deref()),
+            ("nodepulse.unit", object.unit.as_deref()),
+            ("nodepulse.cgroup", object.cgroup.as_deref()),
+            ("nodepulse.kind", incident.kind()),
+        ];
+        let facts = serde_json::to_value(&incident.facts).map_err(S::Error::custom)?;
+        let facts = facts.get("facts").and_then(AnyValue::new);
+        let further = [
+            (
+                "nodepulse.incident.revision",
+                Some(AnyValue::Int(incident.revision.to_string())),
+            ),
+            (
+                "nodepulse.incident.settled",
+                Some(AnyValue::Bool(incident.settled)),
+            ),
+            ("nodepulse.facts", facts),
+        ];
+        let further = further.into_iter();
+        let further = further.filter_map(|(key, value)| Some(Attribute { key, value: value? }));
+        let record = LogRecord {
+            time_unix_nano: &time,
+            observed_time_unix_nano: &time,
+            severity_number,
+            severity_text,
+            body: AnyValue::String(&incident.message),
+            attributes: texts(&named).chain(further).collect(),
+        };
+        record.serialize(serializer)
     }
-    Ok(json!({
-        "timeUnixNano": time,
-        "observedTimeUnixNano": time,
-        "severityNumber": severity,
-        "severityText": text,
-        "body": {"stringValue": incident.message},
-        "attributes": attributes,
-    }))
 }
 
-fn attribute(key: &str, of: Value) -> Value {
-    json!({"key": key, "value": any_value(of)})
+/// Returns the attributes that are known.
+fn texts<'a>(all: &'a [(&'static str, Option<&'a str>)]) -> impl Iterator<Item = Attribute<'a>> {
+    all.iter().filter_map(|(key, text)| {
+        let value = AnyValue::String((*text)?);
+        Some(Attribute { key, value })
+    })
 }
 
-/// Converts a value to an `AnyValue`.
-fn any_value(of: Value) -> Value {
-    let pairs = |map: Map<String, Value>| -> Vec<_> {
-        let pairs = map.into_iter();
-        pairs.map(|(key, value)| attribute(&key, value)).collect()
-    };
-    match of {
-        Value::Null => json!({}),
-        Value::Bool(value) => json!({"boolValue": value}),
-        Value::Number(number) if number.is_f64() => json!({"doubleValue": number}),
-        Value::Number(number) => json!({"intValue": number.to_string()}),
-        Value::String(text) => json!({"stringValue": text}),
-        Value::Array(values) => {
-            let values: Vec<_> = values.into_iter().map(any_value).collect();
-            json!({"arrayValue": {"values": values}})
-        }
-        Value::Object(map) => json!({"kvlistValue": {"values": pairs(map)}}),
+impl<'a> AnyValue<'a> {
+    /// Returns `None` for null, which is an absent value.
+    fn new(of: &'a Value) -> Option<Self> {
+        Some(match of {
+            Value::Null => return None,
+            Value::Bool(value) => Self::Bool(*value),
+            Value::Number(number) if number.is_f64() => Self::Double(number),
+            Value::Number(number) => Self::Int(number.to_string()),
+            Value::String(text) => Self::String(text),
+            Value::Array(values) => Self::Array {
+                values: values.iter().filter_map(Self::new).collect(),
+            },
+            Value::Object(map) => {
+                let values = map.iter().filter_map(|(key, value)| {
+                    let value = Self::new(value)?;
+                    Some(Attribute { key, value })
+                });
+                Self::Kvlist {
+                    values: values.collect(),
+                }
+            }
+        })
     }
 }

@@ -148,7 +148,7 @@ async fn revisions_that_the_disk_lost_are_counted_and_those_in_memory_follow() {
     for number in 1..=70 {
         outbox.push(entry(number));
     }
-    // No disk is there to read from.
+    outbox.lost(Position(70));
     outbox.recorded(Position(70));
     let delivery = Delivery::new(sink, 0, Arc::new(outbox), None, &metering);
     let delivering = tokio::spawn(delivery.run());

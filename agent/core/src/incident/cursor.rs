@@ -68,23 +68,9 @@ impl Entry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revision {
     pub position: Position,
-    pub id: String,
+    pub id: IncidentId,
     pub kills: u64,
     pub settled: bool,
-}
-
-impl From<&Entry> for Revision {
-    fn from(entry: &Entry) -> Self {
-        let Entry {
-            position, incident, ..
-        } = entry;
-        Self {
-            position: *position,
-            id: incident.id.clone(),
-            kills: incident.kills(),
-            settled: incident.settled,
-        }
-    }
 }
 
 /// What one sink has delivered. After a restart it continues there.
@@ -163,7 +149,10 @@ impl Cursor {
     /// The receiver has this revision, or has refused it for good. `first`: the first of the
     /// revisions that wait for their outcome, or else the one after those that were taken.
     pub fn delivered_before(&mut self, revision: &Revision, first: Position) {
-        self.remember(revision);
+        let Revision {
+            id, kills, settled, ..
+        } = revision;
+        self.remember(&id.to_string(), *kills, *settled);
         self.add(
             Position(revision.position.0.saturating_sub(1)),
             revision.position,
@@ -201,17 +190,18 @@ impl Cursor {
     pub fn delivered(&mut self, entry: &Entry) {
         self.position = self.position.max(entry.position);
         if entry.is_wanted() {
-            self.remember(&entry.into());
+            let incident = &entry.incident;
+            self.remember(&incident.id, incident.kills(), incident.settled);
         }
     }
 
-    fn remember(&mut self, revision: &Revision) {
-        if revision.settled {
-            self.unsettled.remove(&revision.id);
+    fn remember(&mut self, id: &str, kills: u64, is_settled: bool) {
+        if is_settled {
+            self.unsettled.remove(id);
             return;
         }
-        let kills = self.unsettled.entry(revision.id.clone()).or_default();
-        *kills = revision.kills.max(*kills);
+        let known = self.unsettled.entry(id.to_owned()).or_default();
+        *known = kills.max(*known);
         if self.unsettled.len() > MAX_OPEN {
             self.unsettled.pop_first();
         }

@@ -95,8 +95,8 @@ pub struct Incidents {
     /// There is an API server, which knows the pods.
     has_server: bool,
     ids: IncidentIds,
-    /// The oldest first.
-    open: VecDeque<Open>,
+    /// The oldest first. There can be hundreds, of a kilobyte each, which are not to be moved.
+    open: VecDeque<Box<Open>>,
     links: Links,
     details: Option<DetailsReading>,
     conditions: Conditions,
@@ -163,7 +163,7 @@ impl Incidents {
             let all = [object, details, added, Some(open.settles())];
             all.into_iter().flatten().min()
         };
-        self.open.iter().filter_map(due).min()
+        self.open.iter().filter_map(|open| due(open)).min()
     }
 
     fn happened(&mut self, all: Vec<Occurred>, pods: &KnownPods, now: BootNanos) {
@@ -184,7 +184,7 @@ impl Incidents {
         let cause = later.cause();
         let mut open = self.open.iter_mut();
         let has_cause =
-            |open: &&mut Open| cause.is_some() && open.incident.occurred.cause() == cause;
+            |open: &&mut Box<Open>| cause.is_some() && open.incident.occurred.cause() == cause;
         let Some(open) = open.find(has_cause) else {
             return Some(later);
         };
@@ -227,7 +227,7 @@ impl Incidents {
             occurred,
             details: None,
         };
-        let mut open = Open {
+        let mut open = Box::new(Open {
             waiting: self.wait_for_object(&incident, now),
             details: self.wait_for_details(&incident, now),
             last_kill: incident.occurred.last_kill(),
@@ -235,7 +235,7 @@ impl Incidents {
             decided: now,
             added: None,
             reported: 0,
-        };
+        });
         self.find_object(&mut open, pods, now);
         let open = self.hand_on(open, now);
         self.open.extend(open);
@@ -249,14 +249,14 @@ impl Incidents {
             };
             self.resolve_as_known(&mut oldest, pods);
             oldest.details = DetailsWait::Ended;
-            self.hand_on_settled(oldest);
+            self.hand_on_settled(*oldest);
         }
     }
 
     /// Hands on a revision. Returns the incident if another can follow.
-    fn hand_on(&mut self, mut open: Open, now: BootNanos) -> Option<Open> {
+    fn hand_on(&mut self, mut open: Box<Open>, now: BootNanos) -> Option<Box<Open>> {
         if open.settles() <= now {
-            self.hand_on_settled(open);
+            self.hand_on_settled(*open);
             return None;
         }
         open.revise();
@@ -277,7 +277,7 @@ impl Incidents {
         for mut open in std::mem::take(&mut self.open) {
             if stopping {
                 self.resolve_as_known(&mut open, pods);
-                self.hand_on_settled(open);
+                self.hand_on_settled(*open);
                 continue;
             }
             if matches!(open.details, DetailsWait::Until(at) if at <= now) {
@@ -285,7 +285,7 @@ impl Incidents {
             }
             if open.settles() <= now {
                 self.resolve_as_known(&mut open, pods);
-                self.hand_on_settled(open);
+                self.hand_on_settled(*open);
                 continue;
             }
             let is_due = |since: BootNanos| since.plus(INTERVAL) <= now;

@@ -175,7 +175,16 @@ impl KillCounters {
                 self.ledger.seen_group(&first.counter, first.stamp.kernel);
             }
         }
-        findings.retain(|finding| self.is_new(&finding.counter, finding.stamp.kernel));
+        // Of the lines with the cgroup, the kernel logs ten in five seconds. The counters have the
+        // pods of the other kills, which are not reported twice.
+        let is_counted = self.last_reading == LastReading::Read && self.ledger.counts_node();
+        findings.retain(|finding| {
+            let is_left = is_counted && finding.cgroup.is_none();
+            if is_left {
+                self.reading.want();
+            }
+            !is_left && self.is_new(&finding.counter, finding.stamp.kernel)
+        });
         if findings.is_empty() {
             return Vec::new();
         }

@@ -75,6 +75,7 @@ impl PendingEvent {
         self.prefix = format!("Pod {namespace}/{name}: ");
         self.newest.message.insert_str(0, &self.prefix);
         self.newest.object = Involved::Node;
+        self.failing_since = None;
         (self.of > 0).then(|| self.separate())
     }
 
@@ -103,7 +104,15 @@ impl PendingEvent {
         self
     }
 
-    fn add_older(&mut self, older: Self) {
+    /// Returns true if the two can be one Event.
+    fn is_similar(&self, other: &Self) -> bool {
+        let [one, other] = [self, other].map(|pending| &pending.newest);
+        !one.is_later
+            && (&one.object, &one.container) == (&other.object, &other.container)
+            && (one.type_, &one.reason) == (other.type_, &other.reason)
+    }
+
+    fn add_older(&mut self, mut older: Self) {
         if std::mem::take(&mut self.newest.is_later) {
             self.newest.id = None;
         }
@@ -111,7 +120,8 @@ impl PendingEvent {
         self.of = self.of.saturating_add(older.of);
         self.first = self.first.min(older.first);
         self.mixed |= older.mixed || self.newest.message != older.newest.message;
-        self.positions.extend(older.positions);
+        older.positions.append(&mut self.positions);
+        self.positions = older.positions;
     }
 }
 
@@ -124,14 +134,22 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// Adds the newest observation, to an earlier version of it if that waits.
-    pub fn push(&mut self, pending: PendingEvent) {
+    /// Adds the newest observation: to an earlier version of it if that waits, or to a similar one
+    /// if more than `separate` wait, as these become one Event.
+    pub fn push(&mut self, mut pending: PendingEvent, separate: usize) {
         if pending.newest.is_later {
             let id = pending.newest.id;
             let mut waiting = self.waiting.iter_mut().chain(&mut self.failed).rev();
             if let Some(earlier) = waiting.find(|waiting| waiting.newest.id == id) {
                 return earlier.update(pending);
             }
+        } else if !pending.newest.is_transition
+            && let Some(similar) = (self.waiting.iter_mut())
+                .filter(|waiting| waiting.is_similar(&pending))
+                .nth(separate)
+        {
+            std::mem::swap(similar, &mut pending);
+            return similar.add_older(pending);
         }
         self.waiting.push_back(pending);
     }
@@ -161,27 +179,25 @@ impl Backlog {
         self.waiting.len() + self.failed.len()
     }
 
+    /// Returns the number of observations without details, and without those that the server could
+    /// not process.
+    pub fn waiting(&self) -> usize {
+        let waiting = self.waiting.iter();
+        waiting.filter(|waiting| !waiting.is_details()).count()
+    }
+
+    /// Returns true if this Event waits.
+    pub fn has(&self, id: EventId) -> bool {
+        let mut all = self.waiting.iter().chain(&self.failed);
+        all.any(|waiting| waiting.newest.id == Some(id))
+    }
+
     /// Removes the oldest observation about a change of the Node's status, or else the oldest one.
     /// Those that only add details to an Event are the last.
     pub fn pop(&mut self) -> Option<PendingEvent> {
         let transition = self.take(|waiting| waiting.newest.is_transition);
         let write = transition.or_else(|| self.take(|waiting| !waiting.is_details()));
         write.or_else(|| self.waiting.pop_front())
-    }
-
-    /// Adds to an observation that is combined with others anyway all that are similar.
-    fn combine(&mut self, mut pending: PendingEvent) -> PendingEvent {
-        let is_similar = |pending: &PendingEvent, waiting: &PendingEvent| {
-            let [one, other] = [pending, waiting].map(|of| &of.newest);
-            !other.is_later
-                && (&one.object, one.type_, &one.reason)
-                    == (&other.object, other.type_, &other.reason)
-        };
-        while let Some(mut newer) = self.take(|waiting| is_similar(&pending, waiting)) {
-            newer.add_older(pending);
-            pending = newer;
-        }
-        pending
     }
 
     fn take(&mut self, wanted: impl FnMut(&PendingEvent) -> bool) -> Option<PendingEvent> {
@@ -343,6 +359,13 @@ impl Correlator {
         None
     }
 
+    /// Returns true if the rate limit delays this Event.
+    pub fn delays(&self, id: EventId) -> bool {
+        let delayed = self.subjects.values().flat_map(|subject| &subject.delayed);
+        let mut delayed = delayed.chain(&self.released);
+        delayed.any(|delayed| delayed.newest.id == Some(id))
+    }
+
     /// Returns the time at which a delayed observation may be written.
     pub fn next_due(&self) -> Option<BootNanos> {
         let all = iter::once(&self.transitions).chain(self.subjects.values());
@@ -366,13 +389,17 @@ impl Correlator {
         Some(self.write(pending))
     }
 
-    /// Adds what waits to a combined Event, which has one write for all.
-    pub fn combine(&mut self, write: EventWrite, backlog: &mut Backlog) -> EventWrite {
-        if !write.is_combined() || write.is_update() {
-            return write;
-        }
-        let all = backlog.combine(write.pending);
-        self.write(all)
+    /// Returns the number of similar observations that will be separate Events, if each has another
+    /// message.
+    pub fn separate(&mut self, newest: &Draft, now: BootNanos) -> usize {
+        let of = (newest.object.whole(), newest.type_);
+        let known = self.subjects.get(&of).into_iter();
+        let recent = known
+            .flat_map(|subject| &subject.reasons)
+            .find(|recent| recent.reason == newest.reason)
+            .filter(|recent| now.since(recent.last) <= SIMILAR_WINDOW);
+        let written = recent.map_or(0, |recent| recent.messages.len());
+        (DISTINCT_MESSAGES - 1).saturating_sub(written)
     }
 
     pub fn written(&mut self, key: &EventKey, known: CreatedEvent) {
@@ -701,7 +728,7 @@ pub(super) mod tests {
             transition("LowPIDs", EventType::Warning),
             transition("EnoughPIDs", EventType::Normal),
         ] {
-            backlog.push(event);
+            backlog.push(event, DISTINCT_MESSAGES);
         }
         let order = iter::from_fn(|| backlog.pop());
         let order: Vec<_> = order.map(|pending| pending.newest.message).collect();

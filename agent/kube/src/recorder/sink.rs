@@ -55,6 +55,8 @@ pub(super) struct EventTally {
     pub(super) lost_refused: AtomicU64,
     pub(super) lost_unreachable: AtomicU64,
     pub(super) waiting: AtomicU64,
+    /// See [`EventSink::next`].
+    pub(super) next: AtomicU64,
 }
 
 pub(super) fn add(counter: &AtomicU64, times: u32) {
@@ -112,6 +114,11 @@ impl EventSink {
             add(&self.tally.recorded, draft.times);
             room.send(Box::new(draft));
         }
+    }
+
+    /// Returns the number of Events that are written as soon as the server accepts them.
+    pub fn next(&self) -> u64 {
+        self.tally.next.load(Ordering::Relaxed)
     }
 
     pub fn counts(&self) -> EventCounts {

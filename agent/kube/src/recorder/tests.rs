@@ -1,6 +1,5 @@
 //! The recorder against a server in memory, on a paused clock.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use nodepulse_core::clock::Now;
@@ -390,14 +389,13 @@ async fn at_shutdown_the_recorder_does_not_wait_and_counts_what_is_left() {
 async fn a_burst_is_limited_and_accounted_for() {
     let server = Scripted::new(std::iter::repeat_n(accepted(), 26));
     let mut started = start(&server, 0);
-    for _ in 0..60 {
+    for _ in 0..25 {
+        let delivered = started.deliver(input("SystemOOM", "m")).await;
+        assert_eq!(delivered.times, 1);
+    }
+    for _ in 25..60 {
         started.sink.record(input("SystemOOM", "m"));
     }
-    let mut times = 0;
-    for _ in 0..25 {
-        times += started.deliveries.recv().await.unwrap().times;
-    }
-    assert_eq!(times, 25);
     let last = started.deliveries.recv().await.unwrap();
     assert_eq!(last.times, 35);
     assert_eq!(last.sent, BootNanos(0).plus(Duration::from_mins(5)));
@@ -413,8 +411,8 @@ async fn releases_of_the_rate_limit_are_paced_too() {
     let mut recorder = recorder(&server, 0, ROOM).1;
     for _ in 0..60 {
         recorder.queue(input("SystemOOM", "m"));
+        recorder.next_write(false);
     }
-    while recorder.next_write(false).is_some() {}
     let released = recorder.next_due().unwrap();
     tokio::time::sleep(released).await;
     assert_eq!(recorder.next_due(), Some(Duration::ZERO));
@@ -425,58 +423,5 @@ async fn releases_of_the_rate_limit_are_paced_too() {
     assert!(recorder.next_write(false).is_some());
 }
 
-#[tokio::test(start_paused = true)]
-async fn if_the_queue_is_full_incidents_wait_and_other_events_are_lost() {
-    const ROOM: usize = 20;
-    let silence = vec![Reply::Cut; 8].into_iter();
-    let server = Scripted::new(silence.chain(vec![accepted(); 300]));
-    let mut started = start_with_room(&server, 3, ROOM);
-    let kill = |n: u64| Draft {
-        id: Some(id(n)),
-        position: Some(Position(n)),
-        ..input("OOMKilled", &format!("victim {n}"))
-    };
-    let mut kills: VecDeque<_> = (1..=200).map(kill).collect();
-    let all = async {
-        while !kills.is_empty() {
-            started.sink.deliver(&mut kills).await;
-        }
-    };
-    let waits = tokio::time::timeout(Duration::from_secs(1), all).await;
-    assert!(waits.is_err(), "during the outage");
-    // One is on its way, and the channel is full.
-    assert_eq!(kills.len(), 200 - (1 + ROOM + INCIDENTS));
-    started.sink.record(input("Rebooted", "m"));
-    tokio::time::sleep(Duration::from_millis(1)).await;
-    assert_eq!(started.sink.counts().lost_full, 1);
-    while !kills.is_empty() {
-        started.sink.deliver(&mut kills).await;
-    }
-    tokio::time::sleep(Duration::from_hours(1)).await;
-    let counts = started.sink.counts();
-    assert_eq!((counts.delivered, counts.lost()), (200, 1), "{counts:?}");
-    let outcome = |n| Outcome {
-        position: Position(n),
-        is_accepted: true,
-    };
-    let mut outcomes: Vec<_> = std::iter::from_fn(|| started.outcomes.try_recv().ok()).collect();
-    outcomes.sort_by_key(|outcome| outcome.position);
-    assert_eq!(outcomes, (1..=200).map(outcome).collect::<Vec<_>>());
-    assert_eq!(reported(&server), 200);
-}
-
-/// Returns the number of observations that the server has, according to the requests.
-fn reported(server: &Scripted) -> u64 {
-    let mut counts = std::collections::BTreeMap::new();
-    for (nth, line) in server.lines().iter().enumerate() {
-        let body = server.body(nth);
-        let name = match line.strip_prefix("PATCH ") {
-            Some(path) => path.rsplit('/').next().unwrap().to_owned(),
-            None => body["metadata"]["name"].as_str().unwrap().to_owned(),
-        };
-        counts.insert(name, body["count"].as_u64().unwrap());
-    }
-    counts.values().sum()
-}
-
+mod queue;
 mod versions;

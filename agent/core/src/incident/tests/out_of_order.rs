@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::super::{BootId, Cursor, Entry, IncidentId, JsonIncident, JsonObject, Position};
+use super::super::{
+    BootId, Cursor, Entry, IncidentId, JsonIncident, JsonObject, Position, Revision,
+};
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
@@ -25,6 +27,18 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (1..4_u8).prop_map(Step::Remove),
         1 => Just(Step::Restart),
     ]
+}
+
+fn revision(position: Position) -> Revision {
+    Revision {
+        position,
+        id: IncidentId {
+            boot: BootId(0),
+            number: position.0,
+        },
+        kills: 0,
+        settled: true,
+    }
 }
 
 fn entry(position: u64) -> Entry {
@@ -72,7 +86,7 @@ proptest! {
                     pending.remove(&position);
                     done.insert(position);
                     let first = pending.first().copied().unwrap_or(Position(taken + 1));
-                    cursor.delivered_before(&(&entry(position.0)).into(), first);
+                    cursor.delivered_before(&revision(position), first);
                 }
                 Step::Remove(further) => {
                     let last = taken + u64::from(further);
@@ -98,7 +112,7 @@ proptest! {
         for position in pending {
             done.insert(position);
             let last = Position(taken + 1);
-            cursor.delivered_before(&(&entry(position.0)).into(), last);
+            cursor.delivered_before(&revision(position), last);
         }
         // Positions that were not taken again are still above.
         let last = done.last().copied().unwrap_or_default();

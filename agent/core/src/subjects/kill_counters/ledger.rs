@@ -112,6 +112,12 @@ impl KillLedger {
         self.nested
     }
 
+    /// Returns true if every kill is in a counter: that of its pod, and else that of the node.
+    pub fn counts_node(&self) -> bool {
+        let mut node = [KillOwner::NoPod, KillOwner::Node].into_iter();
+        node.any(|owner| self.entries.get(&owner).is_some_and(|of| of.id.is_some()))
+    }
+
     /// A record of a kill came, and an Event for it is recorded next. `counted`: the kernel counted
     /// it before the counters were last asked for.
     pub fn seen(&mut self, owner: &KillOwner, counted: bool) {

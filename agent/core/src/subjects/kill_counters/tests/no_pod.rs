@@ -159,3 +159,46 @@ fn version_1_reports_kills_that_neither_a_record_nor_a_pod_accounts_for() {
         play_row(name, &mut counters, steps);
     }
 }
+
+#[test]
+fn a_kill_of_an_unknown_cgroup_is_reported_by_the_counters_if_they_have_all_kills() {
+    let unknown = || {
+        let In::Found(mut findings) = record(9) else {
+            unreachable!()
+        };
+        findings[0].owner = VictimOwner::NoPod;
+        findings[0].counter = KillOwner::NoPod;
+        findings[0].cgroup = None;
+        In::Found(findings)
+    };
+    let all = |kills| CountedKills {
+        node: Some(5 + kills),
+        ..counted(kills)
+    };
+    let before = |counted| In::Recalled {
+        previous: PreviousAgent::Unknown,
+        counted: Some(counted),
+    };
+    let by_number: &[&str] = &["report 1 by number, Now", "incident in aa at 12"];
+    let mut counters = self::counters(KillSource::Log);
+    #[rustfmt::skip]
+    let steps: Vec<Step> = vec![
+        (1, before(all(1)), &[], Idle),
+        (2, In::Due, &["save 1"], Idle),
+        (3, In::Saved, &[], Idle),
+        (9, unknown(), &[], Wanted),
+        (9, In::Sampled, &["KillCounters"], Asked),
+        (9, In::Counted(Some(all(2))), &[], Wanted),
+        (12, In::Sampled, &["KillCounters"], Asked),
+        (12, In::Counted(Some(all(2))), by_number, Idle),
+    ];
+    play(&mut counters, steps);
+
+    // The counters of the pods do not have all kills.
+    let mut counters = self::counters(KillSource::Log);
+    let steps: Vec<Step> = vec![
+        (1, before(counted(1)), &[], Idle),
+        (9, unknown(), &["report 1"], Wanted),
+    ];
+    play(&mut counters, steps);
+}
