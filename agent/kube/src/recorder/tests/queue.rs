@@ -4,19 +4,31 @@ use std::collections::VecDeque;
 
 use super::*;
 
-#[tokio::test(start_paused = true)]
-async fn if_the_queue_is_full_incidents_wait_and_other_events_are_lost() {
-    const ROOM: usize = 20;
+const ROOM: usize = 20;
+
+/// Returns a server that does not answer the first eight requests.
+fn silent_at_first() -> Scripted {
     let silence = vec![Reply::Cut; 8].into_iter();
-    let server = Scripted::new(silence.chain(vec![accepted(); 300]));
-    let mut started = start_with_room(&server, 3, ROOM);
-    let kill = |n: u64| Draft {
+    Scripted::new(silence.chain(vec![accepted(); 300]))
+}
+
+fn kill(n: u64) -> Draft {
+    Draft {
         id: Some(id(n)),
         position: Some(Position(n)),
-        object: pod(&format!("cart-{n}"), &n.to_string(), None),
         ..input("OOMKilled", &format!("victim {n}"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn if_the_queue_is_full_incidents_wait_and_other_events_are_lost() {
+    let server = silent_at_first();
+    let mut started = start_with_room(&server, 3, ROOM);
+    let of_a_pod = |n: u64| Draft {
+        object: pod(&format!("cart-{n}"), &n.to_string(), None),
+        ..kill(n)
     };
-    let mut kills: VecDeque<_> = (1..=200).map(kill).collect();
+    let mut kills: VecDeque<_> = (1..=200).map(of_a_pod).collect();
     let all = async {
         while !kills.is_empty() {
             started.sink.deliver(&mut kills).await;
@@ -47,15 +59,8 @@ async fn if_the_queue_is_full_incidents_wait_and_other_events_are_lost() {
 
 #[tokio::test(start_paused = true)]
 async fn similar_events_take_no_room_and_are_one_write_after_an_outage() {
-    const ROOM: usize = 20;
-    let silence = vec![Reply::Cut; 8].into_iter();
-    let server = Scripted::new(silence.chain(vec![accepted(); 300]));
+    let server = silent_at_first();
     let mut started = start_with_room(&server, 3, ROOM);
-    let kill = |n: u64| Draft {
-        id: Some(id(n)),
-        position: Some(Position(n)),
-        ..input("OOMKilled", &format!("victim {n}"))
-    };
     let mut kills: VecDeque<_> = (1..=200).map(kill).collect();
     while !kills.is_empty() {
         started.sink.deliver(&mut kills).await;
