@@ -2,8 +2,8 @@
 //!
 //! Recording never blocks, and writing never delays lease and status. While the API server is
 //! unavailable, Events wait with their times from the kernel; the first is tried every one to two
-//! seconds, and the others follow it at a random moment and one at a time. Those about incidents
-//! wait in the history when the queue is full.
+//! seconds, and the others follow it at a random moment and one at a time. Further ones about
+//! incidents wait in the history, if there is one.
 
 #![forbid(unsafe_code)]
 

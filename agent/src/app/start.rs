@@ -1,7 +1,6 @@
 //! Builds the loop's state, and evaluates everything once.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 

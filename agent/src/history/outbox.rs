@@ -336,9 +336,7 @@ impl Outbox {
     fn changed(&self, state: &mut State) {
         self.forget(state);
         for sink in state.sinks.iter().filter(|sink| sink.state.taken.is_none()) {
-            let behind = state.behind(&sink.state);
-            let lag = i64::try_from(behind).unwrap_or(i64::MAX);
-            sink.state.series.lag.set(lag);
+            sink.state.series.set_lag(state.behind(&sink.state));
         }
         self.changes
             .send_modify(|changes| *changes = changes.wrapping_add(1));

@@ -163,9 +163,8 @@ impl Kubernetes {
                 while self.fresh.try_recv().is_ok() {}
             }
             let behind = self.outbox.behind(self.number);
-            let lag = i64::try_from(behind).unwrap_or(i64::MAX);
-            let pending = i64::try_from(self.pending.len()).unwrap_or(i64::MAX);
-            self.series.lag.set(lag.saturating_add(pending));
+            let pending = super::count(self.pending.len());
+            self.series.set_lag(behind.saturating_add(pending));
             if self.drafts.is_empty() {
                 let first = self.changes.front().and_then(|draft| draft.position);
                 let taken = self.outbox.taken(self.number);

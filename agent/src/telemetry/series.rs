@@ -48,4 +48,9 @@ impl SinkSeries {
             failing: metrics.sink_failing.of([sink]),
         }
     }
+
+    /// Sets the number of revisions that are not delivered.
+    pub fn set_lag(&self, revisions: u64) {
+        self.lag.set(i64::try_from(revisions).unwrap_or(i64::MAX));
+    }
 }
