@@ -110,8 +110,8 @@ fn reported(group: &[Finding]) -> ReportedKills {
 }
 
 impl Incident {
-    /// Returns the kills that earlier revisions did not have, as the kernel counts them: usually the
-    /// first victim of a group twice.
+    /// Returns the kills that earlier revisions did not have, as the kernel counts them: usually
+    /// the first victim of a group twice.
     pub fn added_kills(&self) -> ReportedKills {
         let kills = &self.occurred.kills;
         let mut added = kills.beyond(kills.total().saturating_sub(self.added));

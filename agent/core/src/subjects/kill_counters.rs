@@ -341,7 +341,7 @@ impl KillCounters {
         }
         let compared = self.ledger.count(&counters);
         let mut missing = compared.missing;
-        if compared.is_settled {
+        if compared.is_corrected {
             self.saving.acknowledged();
         }
         if let Some(suspected) = &mut self.suspected {

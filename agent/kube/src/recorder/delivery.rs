@@ -181,8 +181,8 @@ impl Delivery {
         self.container = None;
     }
 
-    /// Makes the Event of an earlier start or attempt like this one, unless later ones were combined
-    /// with it. Returns its count.
+    /// Makes the Event of an earlier start or attempt like this one, unless later ones were
+    /// combined with it. Returns its count.
     async fn complete_existing(&self) -> Result<u32, ApiError> {
         let (name, event) = &self.fresh;
         let place = Endpoint::event(&self.namespace, name);

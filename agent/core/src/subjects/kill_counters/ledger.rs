@@ -79,8 +79,8 @@ pub struct Comparison {
     pub missing: ByOwner,
     /// Kills that the kernel has counted twice. Both counts are acknowledged.
     pub counted_twice: ByOwner,
-    /// What is acknowledged has changed.
-    pub is_settled: bool,
+    /// A group was not counted twice, unlike what is saved.
+    pub is_corrected: bool,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -96,6 +96,7 @@ struct KillEntry {
     /// Group kills, each of which the kernel may count once more than it records.
     groups: u64,
     /// Those of them whose incident is recorded. The next start takes them for counted twice.
+    #[serde(default)]
     recorded_groups: u64,
     /// The last of them.
     group_at: Option<BootNanos>,
@@ -215,7 +216,7 @@ impl KillLedger {
     pub fn count(&mut self, counters: &Counters) -> Comparison {
         self.found(counters);
         let mut counted_twice = ByOwner::new();
-        let mut is_settled = false;
+        let mut is_corrected = false;
         for (owner, counter) in counters {
             let Some(entry) = self.entries.get_mut(owner) else {
                 continue;
@@ -229,9 +230,9 @@ impl KillLedger {
             if *owner != KillOwner::NoPod {
                 entry.acknowledged -= surplus.max(0);
             }
-            let groups = entry.groups;
+            let saved = entry.saved();
             let twice = entry.take_groups(counter.kills, self.asked_at);
-            is_settled |= entry.groups < groups;
+            is_corrected |= entry.saved() != saved;
             if twice > 0 {
                 counted_twice.insert(owner.clone(), twice);
             }
@@ -239,7 +240,7 @@ impl KillLedger {
         Comparison {
             missing: self.missing(counters),
             counted_twice,
-            is_settled,
+            is_corrected,
         }
     }
 
@@ -293,8 +294,7 @@ impl KillLedger {
             ..AcknowledgedKills::default()
         };
         for (owner, entry) in &self.entries {
-            let known = entry.acknowledged + i128::from(entry.recorded_groups);
-            let known = u64::try_from(known.max(0)).unwrap_or(u64::MAX);
+            let known = u64::try_from(entry.saved().max(0)).unwrap_or(u64::MAX);
             if let Some(id) = entry.id {
                 all.cgroups.insert(id, known);
             } else if let KillOwner::Pod(pod) = owner {
@@ -392,6 +392,10 @@ impl KillEntry {
     /// Whether counters that were asked for at this time have all kills of its groups.
     fn groups_ended(&self, asked_at: BootNanos) -> bool {
         self.group_at.is_some_and(|at| at.plus(GROUP) <= asked_at)
+    }
+
+    fn saved(&self) -> i128 {
+        self.acknowledged + i128::from(self.recorded_groups)
     }
 
     fn known(&self) -> i128 {

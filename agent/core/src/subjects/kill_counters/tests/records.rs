@@ -138,10 +138,10 @@ fn the_first_victim_of_a_group_kill_is_not_missing_if_the_kernel_counts_it_twice
     type Effects = &'static [&'static str];
     let rows: [(u64, u64, Effects, Effects); 4] = [
         (2, 2, &["KillCounters"], &[]),
-        (3, 3, &["save 3", "KillCounters"], &[]),
+        (3, 3, &["KillCounters"], &[]),
         // Read while the kernel killed them.
         (2, 3, &["KillCounters"], &[]),
-        (3, 4, &["save 3", "KillCounters"], ONE),
+        (3, 4, &["KillCounters"], ONE),
     ];
     for (first, later, saved, reported) in rows {
         let name = format!("{first}, then {later}");
