@@ -49,7 +49,8 @@ impl Position {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     pub position: Position,
-    /// The kills that earlier revisions did not have, for the account of kills of the next start.
+    /// The kills that earlier revisions did not have, for the account of kills of the next start:
+    /// see [`Incident::added_kills`](super::Incident::added_kills).
     #[serde(default, skip_serializing_if = "ReportedKills::is_empty")]
     pub added: ReportedKills,
     #[serde(flatten)]

@@ -110,14 +110,27 @@ fn reported(group: &[Finding]) -> ReportedKills {
 }
 
 impl Incident {
-    /// Returns the kills that earlier revisions did not have.
+    /// Returns the kills that earlier revisions did not have, as the kernel counts them: usually
+    /// the first victim of a group twice.
     pub fn added_kills(&self) -> ReportedKills {
         let kills = &self.occurred.kills;
-        kills.beyond(kills.total().saturating_sub(self.added))
+        let mut added = kills.beyond(kills.total().saturating_sub(self.added));
+        if self.revision == 1 && self.occurred.has_first_of_group() {
+            added.repeat_first();
+        }
+        added
     }
 }
 
 impl Occurred {
+    fn has_first_of_group(&self) -> bool {
+        let Occurrence::Kills(kills) = &self.occurrence else {
+            return false;
+        };
+        let mut findings = kills.findings.iter();
+        findings.any(|finding| finding.cause.is_first && finding.is_of_group())
+    }
+
     /// `cause`: the kernel's record because of which the condition changed.
     pub fn condition(change: ConditionChange, cause: Option<Stamp>, now: Now) -> Self {
         let at = cause.map_or(now.wall, |stamp| now.wall_at(stamp.kernel));

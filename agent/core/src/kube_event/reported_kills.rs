@@ -52,6 +52,13 @@ impl ReportedKills {
         }
     }
 
+    /// Counts one of the kills twice, as the kernel does.
+    pub fn repeat_first(&mut self) {
+        if let Some((_, kills)) = self.0.first_mut() {
+            *kills = kills.saturating_add(1);
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -341,11 +341,11 @@ impl KillCounters {
         }
         let compared = self.ledger.count(&counters);
         let mut missing = compared.missing;
-        if !compared.counted_twice.is_empty() {
+        if compared.is_corrected {
             self.saving.acknowledged();
-            if let Some(suspected) = &mut self.suspected {
-                suspected.explain(&compared.counted_twice);
-            }
+        }
+        if let Some(suspected) = &mut self.suspected {
+            suspected.explain(&compared.counted_twice);
         }
         let mut incidents = Vec::new();
         let patience = self.patience;

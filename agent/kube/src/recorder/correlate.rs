@@ -28,7 +28,7 @@ const SUBJECTS: usize = 512;
 /// Maximum number of written Events whose count can be raised. The Events whose count is raised
 /// most often, of one message or combined, are forgotten last.
 const KNOWN: usize = 512;
-const COMBINED: &str = "(combined from similar events): ";
+pub(super) const COMBINED: &str = "(combined from similar events): ";
 
 /// One or more observations that will be written as one Event.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::body;
-use super::correlate::CreatedEvent;
+use super::correlate::{COMBINED, CreatedEvent};
 use crate::pod_containers;
 use crate::{ApiError, Client, Disposition, Endpoint, Refusal, Sign};
 use nodepulse_core::backoff::Jitter;
@@ -181,6 +181,21 @@ impl Delivery {
         self.container = None;
     }
 
+    /// Makes the Event of an earlier start or attempt like this one, unless later ones were
+    /// combined with it. Returns its count.
+    async fn complete_existing(&self) -> Result<u32, ApiError> {
+        let (name, event) = &self.fresh;
+        let place = Endpoint::event(&self.namespace, name);
+        // The answer has the Event, which the agent is not permitted to read.
+        let mut stored = self.client.patch(&place, b"{}").await?;
+        let message = stored.get("message").and_then(Value::as_str);
+        if !message.is_some_and(|message| message.starts_with(COMBINED)) {
+            stored = self.client.patch(&place, &body::completion(event)).await?;
+        }
+        let count = stored.get("count").and_then(Value::as_u64).unwrap_or(0);
+        Ok(u32::try_from(count).unwrap_or(u32::MAX))
+    }
+
     async fn write(&mut self, times: u32, unanswered: bool) -> Result<CreatedEvent, ApiError> {
         if let Some((name, known, patch)) = &self.known {
             let place = Endpoint::event(&self.namespace, name);
@@ -205,12 +220,9 @@ impl Delivery {
         match self.client.create(&place, event).await {
             Err(err) if err.refusal() == Some(Refusal::AlreadyExists) => {
                 if self.id.is_some() {
-                    let place = Endpoint::event(&self.namespace, name);
-                    let stored = self.client.patch(&place, &body::completion(event)).await?;
-                    let stored = stored.get("count").and_then(Value::as_u64).unwrap_or(0);
-                    let count = u32::try_from(stored).unwrap_or(u32::MAX);
+                    let stored = self.complete_existing().await?;
                     return Ok(CreatedEvent {
-                        count: known.count.max(count),
+                        count: known.count.max(stored),
                         ..known
                     });
                 }

@@ -1,6 +1,6 @@
 //! A kernel that kills and counts, with a ring of records.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::clock::BootNanos;
@@ -43,7 +43,7 @@ pub struct Kernel {
     /// Processes that were counted twice, which the agent does not know after a crash.
     pub excess: u64,
     /// Processes that were counted twice since the agent started.
-    twice: u64,
+    twice: Vec<Pid>,
 }
 
 impl Kernel {
@@ -61,7 +61,7 @@ impl Kernel {
             killed: 0,
             ambiguous: 0,
             excess: 0,
-            twice: 0,
+            twice: Vec::new(),
         };
         for _ in 0..ALIVE {
             kernel.create_pod();
@@ -111,12 +111,13 @@ impl Kernel {
         }
         self.last_pid += 1;
         let trigger = self.last_pid;
+        let first = Pid(trigger + 1);
         for _ in 0..processes {
             self.kill_one(place, trigger, true, true);
         }
         if twice {
             self.count(place);
-            self.twice += 1;
+            self.twice.push(first);
         } else {
             self.ambiguous += 1;
         }
@@ -183,12 +184,14 @@ impl Kernel {
         });
     }
 
-    /// The process that read the ring is gone, and the ring with it. The next one does not know
-    /// which processes were counted twice.
-    pub fn lose_reader(&mut self) {
+    /// The process that read the ring is gone, and the ring with it. The next one does not know of
+    /// groups of which nothing is `recorded`.
+    pub fn lose_reader(&mut self, recorded: &BTreeSet<u32>) {
         self.ring.clear();
         self.lost = false;
-        self.excess += std::mem::take(&mut self.twice);
+        for first in self.twice.drain(..) {
+            self.excess += u64::from(!recorded.contains(&first.0));
+        }
     }
 
     fn count(&mut self, place: u8) {

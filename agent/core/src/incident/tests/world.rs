@@ -1,16 +1,16 @@
 //! The machine, the agent, what it stores, and the receivers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::super::{
-    BootId, Cursor, Entry as Recorded, IncidentId, IncidentIds, JsonIncident, Position,
+    BootId, Cursor, Entry, IncidentId, IncidentIds, JsonFacts, JsonIncident, Position,
 };
 use super::agent::{Agent, Outcomes, SINKS, present, record};
 use super::kernel::Kernel;
 use super::receiver::{Receiver, Sending};
 use super::{Outcome, Step};
-use crate::kube_event::KillOwner;
+use crate::kube_event::ReportedKills;
 use crate::record::RecordedKill;
 use crate::subjects::{
     IncidentInput, Input, KillCounterInput, KillInput, Previous, Saved, StateInput,
@@ -23,14 +23,6 @@ const SEGMENTS: usize = 4;
 const LATEST_RECORD: Duration = Duration::from_secs(2);
 /// The revision by which the next start settles an incident that a crash left open.
 const AFTER_CRASH: u8 = 5;
-
-/// An entry of the log.
-#[derive(Debug, Clone)]
-struct Entry {
-    recorded: Recorded,
-    /// The kills that a revision adds, and the counter that has them.
-    added: Option<(KillOwner, u64)>,
-}
 
 /// The kills that are recorded up to a position, by cgroup.
 struct Checkpoint {
@@ -46,7 +38,7 @@ struct Disk {
     cursors: [Cursor; SINKS],
     /// Everything up to here survives a power cut, and these cursors, without what was removed
     /// during a delivery.
-    durable: (Position, [Cursor; SINKS], [Vec<Recorded>; SINKS]),
+    durable: (Position, [Cursor; SINKS], [Vec<Entry>; SINKS]),
 }
 
 pub struct World {
@@ -56,7 +48,7 @@ pub struct World {
     agent: Agent,
     receivers: [Receiver; SINKS],
     /// Every revision that was recorded and not lost in a power cut.
-    archive: Vec<Recorded>,
+    archive: Vec<Entry>,
     end: Position,
     /// Of summaries. No incident of the subjects has one of these.
     ids: IncidentIds,
@@ -165,11 +157,9 @@ impl World {
     fn recorded_since(&self, checkpoint: &Checkpoint) -> Saved {
         let mut saved = checkpoint.saved.clone();
         let later = self.disk.log.iter();
-        let later = later.filter(|entry| checkpoint.position < entry.recorded.position);
+        let later = later.filter(|entry| checkpoint.position < entry.position);
         for entry in later {
-            if let Some((owner, kills)) = &entry.added {
-                saved.kills.later.add(owner.clone(), *kills);
-            }
+            saved.kills.later.add_all(entry.added.clone());
         }
         saved
     }
@@ -190,7 +180,7 @@ impl World {
 
     fn record_all(&mut self, outcomes: Outcomes) {
         for incident in outcomes.revisions {
-            let added = incident.added_kills().into_iter().next();
+            let added = incident.added_kills();
             let json = JsonIncident::new(&incident, |at| format!("{at:?}"));
             self.record(json, added);
         }
@@ -198,15 +188,15 @@ impl World {
         self.make_room();
     }
 
-    fn record(&mut self, incident: JsonIncident, added: Option<(KillOwner, u64)>) {
+    fn record(&mut self, incident: JsonIncident, added: ReportedKills) {
         self.end = self.end.next();
-        let recorded = Recorded {
+        let entry = Entry {
             position: self.end,
-            added: crate::kube_event::ReportedKills::default(),
+            added,
             incident,
         };
-        self.archive.push(recorded.clone());
-        self.disk.log.push(Entry { recorded, added });
+        self.archive.push(entry.clone());
+        self.disk.log.push(entry);
     }
 
     /// Removes the oldest segments while there are too many.
@@ -218,12 +208,14 @@ impl World {
     }
 
     fn remove_oldest(&mut self) {
-        for Entry { recorded, .. } in self.disk.log.drain(..SEGMENT) {
+        for removed_entry in self.disk.log.drain(..SEGMENT) {
             for (at, cursor) in self.disk.cursors.iter_mut().enumerate() {
                 match &mut self.agent.sending[at] {
-                    Some((_, removed)) => removed.push(recorded.clone()),
+                    Some((_, removed)) => removed.push(removed_entry.clone()),
                     None => {
-                        cursor.removed(&recorded, Position(0), || self.ids.assign(self.kernel.now));
+                        cursor.removed(&removed_entry, Position(0), || {
+                            self.ids.assign(self.kernel.now)
+                        });
                     }
                 }
             }
@@ -239,9 +231,9 @@ impl World {
         if let Some(summary) = cursor.summary() {
             return Some(Sending::Summary(Box::new(summary)));
         }
-        let log = self.disk.log.iter().map(|entry| &entry.recorded);
-        let next = log.filter(|recorded| cursor.position() < recorded.position);
-        let mut next = next.filter(|recorded| recorded.is_wanted());
+        let log = self.disk.log.iter();
+        let next = log.filter(|entry| cursor.position() < entry.position);
+        let mut next = next.filter(|entry| entry.is_wanted());
         next.next()
             .cloned()
             .map(|entry| Sending::Entry(Box::new(entry)))
@@ -284,13 +276,16 @@ impl World {
 
     /// The agent is killed, and starts again.
     fn crash(&mut self) {
+        let incidents = self.archive.iter().map(|entry| &entry.incident);
+        let of_boot = incidents.filter(|incident| self.is_of_boot(incident));
+        let recorded = of_boot.flat_map(victims).collect();
         for (at, sending) in self.agent.sending.iter_mut().enumerate() {
             if let Some((sent, removed)) = sending.take() {
                 self.receivers[at].doubt(&sent);
                 self.receivers[at].miss(&removed);
             }
         }
-        self.kernel.lose_reader();
+        self.kernel.lose_reader(&recorded);
         self.kernel.wait(Duration::from_millis(1));
         self.agent = Agent::new(&self.kernel, self.boot);
         self.start();
@@ -299,16 +294,14 @@ impl World {
     fn cut_power(&mut self, entries: usize) {
         let (durable, cursors, removed) = self.disk.durable.clone();
         let log = &mut self.disk.log;
-        let first = log
-            .iter()
-            .position(|entry| durable < entry.recorded.position);
+        let first = log.iter().position(|entry| durable < entry.position);
         let cut = log
             .len()
             .saturating_sub(entries)
             .max(first.unwrap_or(log.len()));
         for entry in log.drain(cut..) {
-            let lost = entry.recorded.position;
-            self.archive.retain(|recorded| recorded.position != lost);
+            let lost = entry.position;
+            self.archive.retain(|entry| entry.position != lost);
         }
         self.disk.cursors = cursors;
         for (receiver, removed) in self.receivers.iter_mut().zip(&removed) {
@@ -324,8 +317,8 @@ impl World {
     /// saves, so that it can remove entries, and settles what a crash left open.
     fn start(&mut self) {
         let mut last = BTreeMap::new();
-        for Entry { recorded, .. } in &self.disk.log {
-            last.insert(recorded.incident.id.clone(), recorded.incident.clone());
+        for Entry { incident, .. } in &self.disk.log {
+            last.insert(incident.id.clone(), incident.clone());
         }
         last.retain(|_, incident| !incident.settled);
         self.see_cgroups();
@@ -338,9 +331,14 @@ impl World {
                 settled: true,
                 ..incident
             };
-            self.record(settled, None);
+            self.record(settled, ReportedKills::default());
         }
         self.make_room();
+    }
+
+    fn is_of_boot(&self, incident: &JsonIncident) -> bool {
+        let id: IncidentId = incident.id.parse().unwrap();
+        id.boot == self.boot
     }
 
     /// Everything that is under way ends.
@@ -361,14 +359,10 @@ impl World {
 
     pub fn check(&self) {
         let mut last: BTreeMap<&str, &JsonIncident> = BTreeMap::new();
-        for Recorded { incident, .. } in &self.archive {
+        for Entry { incident, .. } in &self.archive {
             last.insert(&incident.id, incident);
         }
-        let is_of_boot = |incident: &&&JsonIncident| {
-            let id: IncidentId = incident.id.parse().unwrap();
-            id.boot == self.boot
-        };
-        let of_boot = last.values().filter(is_of_boot);
+        let of_boot = last.values().filter(|incident| self.is_of_boot(incident));
         let recorded: u64 = of_boot.map(|incident| incident.kills()).sum();
         let Kernel {
             killed,
@@ -390,5 +384,12 @@ impl World {
                 "sink {at} has {has} kills, and not {expected:?}"
             );
         }
+    }
+}
+
+fn victims(incident: &JsonIncident) -> BTreeSet<u32> {
+    match &incident.facts {
+        Some(JsonFacts::OomKill(facts)) => facts.victims.iter().map(|victim| victim.pid).collect(),
+        _ => BTreeSet::new(),
     }
 }

@@ -79,6 +79,8 @@ pub struct Comparison {
     pub missing: ByOwner,
     /// Kills that the kernel has counted twice. Both counts are acknowledged.
     pub counted_twice: ByOwner,
+    /// A group was not counted twice, unlike what is saved.
+    pub is_corrected: bool,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -93,6 +95,9 @@ struct KillEntry {
     since: u64,
     /// Group kills, each of which the kernel may count once more than it records.
     groups: u64,
+    /// Those of them whose incident is recorded. The next start takes them for counted twice.
+    #[serde(default)]
+    recorded_groups: u64,
     /// The last of them.
     group_at: Option<BootNanos>,
 }
@@ -139,11 +144,7 @@ impl KillLedger {
     pub fn acknowledge(&mut self, kills: ReportedKills, until: Position) {
         self.recorded = self.recorded.max(until);
         for (owner, kills) in kills {
-            self.each(&owner, |entry| {
-                let kills = kills.min(entry.pending);
-                entry.pending -= kills;
-                entry.acknowledged += i128::from(kills);
-            });
+            self.each(&owner, |entry| entry.acknowledge(kills));
         }
     }
 
@@ -215,6 +216,7 @@ impl KillLedger {
     pub fn count(&mut self, counters: &Counters) -> Comparison {
         self.found(counters);
         let mut counted_twice = ByOwner::new();
+        let mut is_corrected = false;
         for (owner, counter) in counters {
             let Some(entry) = self.entries.get_mut(owner) else {
                 continue;
@@ -228,7 +230,9 @@ impl KillLedger {
             if *owner != KillOwner::NoPod {
                 entry.acknowledged -= surplus.max(0);
             }
+            let saved = entry.saved();
             let twice = entry.take_groups(counter.kills, self.asked_at);
+            is_corrected |= entry.saved() != saved;
             if twice > 0 {
                 counted_twice.insert(owner.clone(), twice);
             }
@@ -236,6 +240,7 @@ impl KillLedger {
         Comparison {
             missing: self.missing(counters),
             counted_twice,
+            is_corrected,
         }
     }
 
@@ -281,13 +286,15 @@ impl KillLedger {
         });
     }
 
+    /// Returns what the next start goes on from: for each cgroup the kills of the revisions up to
+    /// `recorded`, as the kernel counts them.
     pub fn acknowledged(&self) -> AcknowledgedKills {
         let mut all = AcknowledgedKills {
             until: self.recorded,
             ..AcknowledgedKills::default()
         };
         for (owner, entry) in &self.entries {
-            let known = u64::try_from(entry.acknowledged.max(0)).unwrap_or(u64::MAX);
+            let known = u64::try_from(entry.saved().max(0)).unwrap_or(u64::MAX);
             if let Some(id) = entry.id {
                 all.cgroups.insert(id, known);
             } else if let KillOwner::Pod(pod) = owner {
@@ -355,24 +362,40 @@ impl KillEntry {
         self.acknowledged = i128::from(counted) - pending;
     }
 
+    /// The incident of these kills is recorded. What is not pending is the second count of a group.
+    fn acknowledge(&mut self, kills: u64) {
+        let pending = kills.min(self.pending);
+        self.pending -= pending;
+        self.acknowledged += i128::from(pending);
+        let groups = self.recorded_groups.saturating_add(kills - pending);
+        self.recorded_groups = groups.min(self.groups);
+    }
+
     /// What the kernel has counted twice is not missing. What it did not count by now it never
     /// will. Returns how much that is.
     fn take_groups(&mut self, counted: u64, asked_at: BootNanos) -> u64 {
         let missing = i128::from(counted) - self.known();
         let missing = u64::try_from(missing.max(0)).unwrap_or(u64::MAX);
         let twice = missing.min(self.groups);
-        self.acknowledged += i128::from(twice);
-        self.groups = if self.groups_ended(asked_at) {
-            0
+        let recorded = twice.min(self.recorded_groups);
+        self.recorded_groups -= recorded;
+        self.acknowledged += i128::from(recorded);
+        self.pending = self.pending.saturating_add(twice - recorded);
+        if self.groups_ended(asked_at) {
+            (self.groups, self.recorded_groups) = (0, 0);
         } else {
-            self.groups - twice
-        };
+            self.groups -= twice;
+        }
         twice
     }
 
     /// Whether counters that were asked for at this time have all kills of its groups.
     fn groups_ended(&self, asked_at: BootNanos) -> bool {
         self.group_at.is_some_and(|at| at.plus(GROUP) <= asked_at)
+    }
+
+    fn saved(&self) -> i128 {
+        self.acknowledged + i128::from(self.recorded_groups)
     }
 
     fn known(&self) -> i128 {

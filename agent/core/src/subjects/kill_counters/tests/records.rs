@@ -138,10 +138,10 @@ fn the_first_victim_of_a_group_kill_is_not_missing_if_the_kernel_counts_it_twice
     type Effects = &'static [&'static str];
     let rows: [(u64, u64, Effects, Effects); 4] = [
         (2, 2, &["KillCounters"], &[]),
-        (3, 3, &["save 3", "KillCounters"], &[]),
+        (3, 3, &["KillCounters"], &[]),
         // Read while the kernel killed them.
         (2, 3, &["KillCounters"], &[]),
-        (3, 4, &["save 3", "KillCounters"], ONE),
+        (3, 4, &["KillCounters"], ONE),
     ];
     for (first, later, saved, reported) in rows {
         let name = format!("{first}, then {later}");
@@ -153,8 +153,8 @@ fn the_first_victim_of_a_group_kill_is_not_missing_if_the_kernel_counts_it_twice
             (1, recalled(PreviousAgent::Unknown, 0), &[], Idle),
             (5, record_of_group(5, true), NEW, Wanted),
             (5, record_of_group(5, false), &["report 1"], Wanted),
-            (5, acknowledged(2), &[], Wanted),
-            (5, In::Sampled, &["save 2", "KillCounters"], Asked),
+            (5, acknowledged(3), &[], Wanted),
+            (5, In::Sampled, &["save 3", "KillCounters"], Asked),
             (5, In::Saved, &[], Asked),
             (5, In::Counted(Some(counted(first))), &[], after_first),
             (9, In::RecordsLost, &[], Wanted),
@@ -171,6 +171,53 @@ fn the_first_victim_of_a_group_kill_is_not_missing_if_the_kernel_counts_it_twice
         let shown: Vec<_> = effects.iter().filter(shown).collect();
         assert_eq!(shown, reported, "{name}");
         assert_eq!(counters.reading, Idle, "{name}");
+    }
+}
+
+#[test]
+fn what_the_kernel_counts_twice_in_a_group_is_not_missing_at_the_next_start() {
+    // How often two processes were counted when the counters were last read, if they were; how many
+    // kills their incident reports, before or after that; what is counted at the next start; and
+    // what that reports.
+    type Effects = &'static [&'static str];
+    let rows: [(Option<u64>, u64, u64, Effects); 8] = [
+        (None, 3, 3, &[]),
+        // It did not count one twice.
+        (None, 3, 2, &[]),
+        (None, 3, 5, &["report 2 by number, WhileDown"]),
+        (None, 0, 3, &["report 3 by number, WhileDown"]),
+        (Some(3), 3, 3, &[]),
+        (Some(3), 0, 3, &["report 3 by number, WhileDown"]),
+        (Some(2), 3, 4, &["report 1 by number, WhileDown"]),
+        (Some(3), 3, 4, &["report 1 by number, WhileDown"]),
+    ];
+    for (read, recorded, count, expected) in rows {
+        for reads_first in [false, true] {
+            let mut before = counters(KillSource::Program);
+            before.on(recalled(PreviousAgent::Unknown, 0), at(1));
+            before.on(record_of_group(5, true), at(5));
+            before.on(record_of_group(5, false), at(5));
+            let mut steps = vec![acknowledged(recorded)];
+            if let Some(read) = read {
+                let reading = [In::Sampled, In::Counted(Some(counted(read)))];
+                let place = usize::from(!reads_first);
+                steps.splice(place..place, reading);
+            }
+            for step in steps {
+                before.on(step, at(5));
+            }
+            let saved = PreviousAgent::Acknowledged(before.ledger.acknowledged());
+            let mut after = counters(KillSource::Program);
+            after.on(recalled(saved, count), at(7));
+            after.on(In::Sampled, at(10));
+            let effects = short(&after.on(In::Counted(Some(counted(count))), at(10)));
+            let shown = |effect: &&String| effect.contains("by number");
+            let shown: Vec<_> = effects.iter().filter(shown).collect();
+            assert_eq!(
+                shown, expected,
+                "{read:?}, {recorded}, {count}, {reads_first}"
+            );
+        }
     }
 }
 
