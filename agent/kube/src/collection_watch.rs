@@ -97,7 +97,7 @@ impl<T, F: Fn(Change<'_>) -> Option<T>> Objects<T, F> {
                     continue;
                 }
             }
-            self.pace.pause().await;
+            self.pace.pause(client).await;
         }
     }
 

@@ -66,7 +66,7 @@ impl WatchedNode {
                     _ = generations.changed() => Some(from),
                 };
             }
-            self.pace.pause().await;
+            self.pace.pause(client).await;
         }
     }
 

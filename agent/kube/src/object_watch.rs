@@ -17,7 +17,7 @@ use tracing::debug;
 use super::body::{self, BodyError, Limit, Lines};
 use super::convert::text;
 use super::tally;
-use super::{Generation, Refusal};
+use super::{Client, Generation, Refusal};
 use nodepulse_core::backoff::{Backoff, Jitter};
 
 /// The server ends a watch after this time to twice this time: at most twelve an hour, and not
@@ -34,6 +34,10 @@ const REFUSAL_TIME: Duration = Duration::from_secs(10);
 /// pauses between watches, and shorter than proxies keep an idle stream open, which is a minute or
 /// more.
 const SUCCEEDED_AFTER: Duration = Duration::from_secs(30);
+
+/// Maximum wait after the server has answered another request after an outage. A random part of
+/// it is taken. Kills wait 2 s for the names of their pods.
+const RETURNED: Duration = Duration::from_secs(1);
 
 /// Maximum length of a `resourceVersion`: it is a number of at most 20 digits, but clients may only
 /// rely on it being a short text that is valid in a query.
@@ -84,8 +88,8 @@ pub enum WatchEnd {
 }
 
 /// The pauses between watches, the same for all: after any end, even a requested one, 0.8 to 1.6 s
-/// at first and up to 30 to 60 s. They start again after a watch that was open for
-/// `SUCCEEDED_AFTER` or received anything.
+/// at first and up to 30 to 60 s, but shorter at the end of an outage. They start again after a
+/// watch that was open for `SUCCEEDED_AFTER` or received anything.
 #[derive(Debug)]
 pub struct Pace {
     backoff: Backoff,
@@ -118,12 +122,18 @@ impl Pace {
         self.received = true;
     }
 
-    pub async fn pause(&mut self) {
+    /// Waits before the next watch. After an outage of the server that is at most `RETURNED` after
+    /// any other request is answered.
+    pub async fn pause(&mut self, client: &Client) {
         if std::mem::take(&mut self.received) || SUCCEEDED_AFTER <= self.opened.elapsed() {
             self.backoff.reset();
         }
         let wait = self.backoff.advance();
-        tokio::time::sleep(self.jitter.stretch(wait, 1.0)).await;
+        let wait = self.jitter.stretch(wait, 1.0);
+        let spread = self.jitter.part(RETURNED);
+        let began = Instant::now();
+        client.back_off(wait).await;
+        tokio::time::sleep(wait.saturating_sub(began.elapsed()).min(spread)).await;
         // A failure before a watch was opened does not count as a watch.
         self.opened = Instant::now();
     }
@@ -318,6 +328,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::Endpoint;
+    use crate::scripted::{Reply, Scripted};
 
     #[test]
     fn a_line_is_an_event_or_ends_the_watch() {
@@ -367,6 +379,7 @@ mod tests {
             (0, true, 800),
             (0, false, 1600),
         ];
+        let client = Scripted::new([]).client();
         let mut pace = Pace::new(Jitter::NONE);
         for (n, (open, received, pause)) in rows.into_iter().enumerate() {
             pace.begin();
@@ -375,19 +388,39 @@ mod tests {
                 pace.received();
             }
             let ended = Instant::now();
-            pace.pause().await;
+            pace.pause(&client).await;
             assert_eq!(ended.elapsed(), Duration::from_millis(pause), "number {n}");
         }
         let mut failing = Pace::new(Jitter::seeded(7));
         let mut last = Duration::ZERO;
         for _ in 0..20 {
             let before = Instant::now();
-            failing.pause().await;
+            failing.pause(&client).await;
             last = before.elapsed();
         }
         assert!(
             Duration::from_secs(30) <= last && last < Duration::from_mins(1),
             "{last:?}"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_follows_soon_after_an_outage() {
+        let server = Scripted::new([Reply::Cut, Reply::json(200, json!({}))]);
+        let client = server.client();
+        let node = Endpoint::node("worker-1");
+        let get = || client.get(&node);
+        get().await.unwrap_err();
+        let mut pace = Pace::new(Jitter::seeded(7));
+        pace.backoff = Backoff::new(Duration::from_secs(30), Duration::from_secs(30));
+        let began = Instant::now();
+        let back = async {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            get().await.unwrap();
+        };
+        tokio::join!(pace.pause(&client), back);
+        let took = began.elapsed();
+        let latest = Duration::from_secs(6);
+        assert!(Duration::from_secs(5) < took && took < latest, "{took:?}");
     }
 }

@@ -95,7 +95,8 @@ impl NodeWriter {
         let mut registrar = Registrar::default();
         let mut logged = false;
         let created = loop {
-            tokio::time::sleep(registrar.next_delay()).await;
+            let client = &self.writer.link.client;
+            client.back_off(registrar.next_delay()).await;
             if let Some(err) = self.writer.read_release().await? {
                 log_unknown(&err, &mut logged);
                 continue;
