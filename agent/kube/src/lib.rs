@@ -412,10 +412,10 @@ impl Client {
         counts.presence.returned(patience).await
     }
 
-    /// Waits before a retry. The wait is shorter if the server was unavailable and returns sooner.
+    /// Waits before a retry. The wait is shorter if the server returns sooner from an outage.
     pub async fn back_off(&self, wait: Duration) {
         let counts = Arc::clone(self.0.current.borrow().counts());
-        if !counts.presence.is_unavailable() {
+        if !counts.presence.is_outage() {
             return tokio::time::sleep(wait).await;
         }
         tokio::select! {

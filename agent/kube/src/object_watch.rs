@@ -411,6 +411,7 @@ mod tests {
         let node = Endpoint::node("worker-1");
         let get = || client.get(&node);
         get().await.unwrap_err();
+        tokio::time::sleep(Duration::from_secs(10)).await;
         let mut pace = Pace::new(Jitter::seeded(7));
         pace.backoff = Backoff::new(Duration::from_secs(30), Duration::from_secs(30));
         let began = Instant::now();

@@ -6,14 +6,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
+
+/// Shorter times without an answer can be faults of one kind of request, while others are answered.
+/// In node mode, a lease is renewed every 10 s.
+const OUTAGE: Duration = Duration::from_secs(10);
 
 /// Every request updates it. Tasks that wait for the server read it instead of sending requests in
 /// vain.
 #[derive(Debug, Default)]
 pub(super) struct Presence {
-    /// Wakes the waiting tasks, only on a change.
-    unavailable: watch::Sender<bool>,
+    /// Since when; `None`: it is available. Wakes the waiting tasks, only on a change.
+    unavailable: watch::Sender<Option<Instant>>,
     unanswered: AtomicU64,
 }
 
@@ -27,18 +31,23 @@ pub enum Sign {
 impl Presence {
     /// Records a request that was answered, with any status.
     pub(super) fn answered(&self) {
-        self.unavailable.send_if_modified(std::mem::take);
+        self.unavailable
+            .send_if_modified(|since| since.take().is_some());
     }
 
     pub(super) fn unanswered(&self) {
         self.unanswered.fetch_add(1, Ordering::Relaxed);
-        self.unavailable
-            .send_if_modified(|unavailable| !std::mem::replace(unavailable, true));
+        self.unavailable.send_if_modified(|since| {
+            let is_new = since.is_none();
+            since.get_or_insert_with(Instant::now);
+            is_new
+        });
     }
 
-    /// Returns true if the last finished request was not answered.
-    pub(super) fn is_unavailable(&self) -> bool {
-        *self.unavailable.borrow()
+    /// Returns true if no request was answered for as long as an outage lasts at least.
+    pub(super) fn is_outage(&self) -> bool {
+        let since = *self.unavailable.borrow();
+        since.is_some_and(|since| OUTAGE <= since.elapsed())
     }
 
     /// Waits until a request is answered, or until no request was sent for `patience`.
@@ -46,7 +55,7 @@ impl Presence {
         let mut state = self.unavailable.subscribe();
         loop {
             let before = self.unanswered.load(Ordering::Relaxed);
-            let answer = state.wait_for(|unavailable| !unavailable);
+            let answer = state.wait_for(Option::is_none);
             if timeout(patience, answer).await.is_ok() {
                 return Sign::Answer;
             }
@@ -86,7 +95,7 @@ mod tests {
             presence.answered();
         };
         let (sign, ()) = tokio::join!(presence.returned(PATIENCE), back);
-        assert_eq!((sign, presence.is_unavailable()), (Sign::Answer, false));
+        assert_eq!((sign, presence.is_outage()), (Sign::Answer, false));
         assert_eq!(start.elapsed(), Duration::from_secs(123));
     }
 }

@@ -96,7 +96,6 @@ struct KillEntry {
     /// Group kills, each of which the kernel may count once more than it records.
     groups: u64,
     /// Those of them whose incident is recorded. The next start takes them for counted twice.
-    #[serde(default)]
     recorded_groups: u64,
     /// The last of them.
     group_at: Option<BootNanos>,
