@@ -39,6 +39,10 @@ const SUCCEEDED_AFTER: Duration = Duration::from_secs(30);
 /// it is taken. Kills wait 2 s for the names of their pods.
 const RETURNED: Duration = Duration::from_secs(1);
 
+/// The number of refusals after an outage that are not taken for a missing permission: a server
+/// answers before it has read its roles.
+const STARTING: u8 = 5;
+
 /// Maximum length of a `resourceVersion`: it is a number of at most 20 digits, but clients may only
 /// rely on it being a short text that is valid in a query.
 const VERSION_LIMIT: usize = 64;
@@ -96,6 +100,8 @@ pub struct Pace {
     jitter: Jitter,
     opened: Instant,
     received: bool,
+    /// The number of refusals that a server may answer with because it starts.
+    starting: u8,
 }
 
 impl Pace {
@@ -107,6 +113,7 @@ impl Pace {
             jitter,
             opened: Instant::now(),
             received: false,
+            starting: 0,
         }
     }
 
@@ -133,9 +140,21 @@ impl Pace {
         let spread = self.jitter.part(RETURNED);
         let began = Instant::now();
         client.back_off(wait).await;
-        tokio::time::sleep(wait.saturating_sub(began.elapsed()).min(spread)).await;
+        let left = wait.saturating_sub(began.elapsed());
+        if !left.is_zero() {
+            self.backoff.reset();
+            self.starting = STARTING;
+        }
+        tokio::time::sleep(left.min(spread)).await;
         // A failure before a watch was opened does not count as a watch.
         self.opened = Instant::now();
+    }
+
+    /// Returns true if a refusal may be due to the start of the server.
+    pub fn is_starting(&mut self) -> bool {
+        let is_starting = self.starting > 0;
+        self.starting = self.starting.saturating_sub(1);
+        is_starting
     }
 
     /// Waits as long as a watch would be open: a missing permission is not granted soon.
@@ -423,5 +442,11 @@ mod tests {
         let took = began.elapsed();
         let latest = Duration::from_secs(6);
         assert!(Duration::from_secs(5) < took && took < latest, "{took:?}");
+
+        let refused = [(); 6].map(|()| pace.is_starting());
+        assert_eq!(refused, [true, true, true, true, true, false]);
+        let began = Instant::now();
+        pace.pause(&client).await;
+        assert!(began.elapsed() < Duration::from_mins(1), "from the start");
     }
 }

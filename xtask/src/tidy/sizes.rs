@@ -20,7 +20,7 @@ const UNBREAKABLE: &[&str] = &["://", "//! |", "/// |", "─"];
 
 /// Lines of product code below a path, without unit tests, and at most how many there may be.
 const LIMITS: &[(&str, usize)] = &[
-    ("agent", 80_200),
+    ("agent", 80_220),
     ("agent/simulate/", 2_560),
     ("agent/top/", 900),
     ("xtask/", 8_510),

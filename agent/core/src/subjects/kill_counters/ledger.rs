@@ -77,7 +77,7 @@ pub struct KillLedger {
 pub struct Comparison {
     /// Kills that are missing.
     pub missing: ByOwner,
-    /// Kills that the kernel has counted twice. Both counts are acknowledged.
+    /// Kills that the kernel has counted twice, so that the second count is not missing.
     pub counted_twice: ByOwner,
     /// A group was not counted twice, unlike what is saved.
     pub is_corrected: bool,
@@ -318,7 +318,7 @@ impl KillLedger {
                 // Created again, and counts from zero. What is pending was counted by the previous
                 // one.
                 entry.acknowledged = -i128::from(entry.pending);
-                entry.since = 0;
+                (entry.since, entry.groups, entry.recorded_groups) = (0, 0, 0);
             }
             if entry.id.is_none() && matches!(owner, KillOwner::NoPod | KillOwner::Node) {
                 // How much of it was reported is unknown.
@@ -359,6 +359,7 @@ impl KillEntry {
     fn begin(&mut self, counted: u64) {
         let pending = i128::from(self.pending) - i128::from(self.since);
         self.acknowledged = i128::from(counted) - pending;
+        self.recorded_groups = 0;
     }
 
     /// The incident of these kills is recorded. What is not pending is the second count of a group.
