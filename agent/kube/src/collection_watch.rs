@@ -89,7 +89,7 @@ impl<T, F: Fn(Change<'_>) -> Option<T>> Objects<T, F> {
             match end {
                 WatchEnd::Regular | WatchEnd::Failed | WatchEnd::Broken => {}
                 WatchEnd::Expired => self.version = None,
-                WatchEnd::Refused if self.pace.is_starting() => self.version = None,
+                WatchEnd::Refused if self.pace.retry_refusal() => self.version = None,
                 WatchEnd::Refused => {
                     self.version = None;
                     // If the receiver was dropped, the task ends too.

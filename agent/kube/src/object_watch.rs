@@ -16,6 +16,7 @@ use tracing::debug;
 
 use super::body::{self, BodyError, Limit, Lines};
 use super::convert::text;
+use super::presence::REFUSED_AT_START;
 use super::tally;
 use super::{Client, Generation, Refusal};
 use nodepulse_core::backoff::{Backoff, Jitter};
@@ -38,10 +39,6 @@ const SUCCEEDED_AFTER: Duration = Duration::from_secs(30);
 /// Maximum wait after the server has answered another request after an outage. A random part of
 /// it is taken. Kills wait 2 s for the names of their pods.
 const RETURNED: Duration = Duration::from_secs(1);
-
-/// The number of refusals after an outage that are not taken for a missing permission: a server
-/// answers before it has read its roles.
-const STARTING: u8 = 5;
 
 /// Maximum length of a `resourceVersion`: it is a number of at most 20 digits, but clients may only
 /// rely on it being a short text that is valid in a query.
@@ -100,8 +97,8 @@ pub struct Pace {
     jitter: Jitter,
     opened: Instant,
     received: bool,
-    /// The number of refusals that a server may answer with because it starts.
-    starting: u8,
+    /// The number of refusals that are tried again, because the server may have just started.
+    refusals: u32,
 }
 
 impl Pace {
@@ -113,7 +110,7 @@ impl Pace {
             jitter,
             opened: Instant::now(),
             received: false,
-            starting: 0,
+            refusals: 0,
         }
     }
 
@@ -134,27 +131,28 @@ impl Pace {
     pub async fn pause(&mut self, client: &Client) {
         if std::mem::take(&mut self.received) || SUCCEEDED_AFTER <= self.opened.elapsed() {
             self.backoff.reset();
+            self.refusals = 0;
         }
-        let wait = self.backoff.advance();
-        let wait = self.jitter.stretch(wait, 1.0);
+        let wait = self.jitter.stretch(self.backoff.advance(), 1.0);
         let spread = self.jitter.part(RETURNED);
         let began = Instant::now();
         client.back_off(wait).await;
         let left = wait.saturating_sub(began.elapsed());
         if !left.is_zero() {
             self.backoff.reset();
-            self.starting = STARTING;
+            self.refusals = REFUSED_AT_START;
         }
         tokio::time::sleep(left.min(spread)).await;
         // A failure before a watch was opened does not count as a watch.
         self.opened = Instant::now();
     }
 
-    /// Returns true if a refusal may be due to the start of the server.
-    pub fn is_starting(&mut self) -> bool {
-        let is_starting = self.starting > 0;
-        self.starting = self.starting.saturating_sub(1);
-        is_starting
+    /// Returns true if a refusal is to be tried again after a pause, as the first ones after an
+    /// outage are.
+    pub fn retry_refusal(&mut self) -> bool {
+        let is_retried = self.refusals > 0;
+        self.refusals = self.refusals.saturating_sub(1);
+        is_retried
     }
 
     /// Waits as long as a watch would be open: a missing permission is not granted soon.
@@ -432,7 +430,9 @@ mod tests {
         get().await.unwrap_err();
         tokio::time::sleep(Duration::from_secs(10)).await;
         let mut pace = Pace::new(Jitter::seeded(7));
-        pace.backoff = Backoff::new(Duration::from_secs(30), Duration::from_secs(30));
+        for _ in 0..7 {
+            pace.backoff.advance();
+        }
         let began = Instant::now();
         let back = async {
             tokio::time::sleep(Duration::from_secs(5)).await;
@@ -443,10 +443,14 @@ mod tests {
         let latest = Duration::from_secs(6);
         assert!(Duration::from_secs(5) < took && took < latest, "{took:?}");
 
-        let refused = [(); 6].map(|()| pace.is_starting());
+        let refused = [(); 6].map(|()| pace.retry_refusal());
         assert_eq!(refused, [true, true, true, true, true, false]);
         let began = Instant::now();
         pace.pause(&client).await;
-        assert!(began.elapsed() < Duration::from_mins(1), "from the start");
+        assert!(began.elapsed() < Duration::from_secs(2), "from the start");
+        pace.refusals = REFUSED_AT_START;
+        pace.received();
+        pace.pause(&client).await;
+        assert!(!pace.retry_refusal(), "a watch has succeeded since");
     }
 }

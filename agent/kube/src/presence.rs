@@ -12,6 +12,10 @@ use tokio::time::{Instant, timeout};
 /// In node mode, a lease is renewed every 10 s.
 const OUTAGE: Duration = Duration::from_secs(10);
 
+/// The number of refusals after an outage that are not taken for a missing permission: a server
+/// answers before it has read its roles and before all of its parts are ready.
+pub(super) const REFUSED_AT_START: u32 = 5;
+
 /// Every request updates it. Tasks that wait for the server read it instead of sending requests in
 /// vain.
 #[derive(Debug, Default)]

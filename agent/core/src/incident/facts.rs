@@ -124,11 +124,10 @@ impl Incident {
 
 impl Occurred {
     fn has_first_of_group(&self) -> bool {
-        let Occurrence::Kills(kills) = &self.occurrence else {
-            return false;
-        };
-        let mut findings = kills.findings.iter();
-        findings.any(|finding| finding.cause.is_first && finding.is_of_group())
+        match &self.occurrence {
+            Occurrence::Kills(kills) => kills.findings.iter().any(Finding::is_first_of_group),
+            _ => false,
+        }
     }
 
     /// `cause`: the kernel's record because of which the condition changed.

@@ -137,6 +137,11 @@ impl Finding {
         self.consequence == Some(Consequence::WholeContainer)
     }
 
+    /// Returns true for the first victim of a group, which the kernel usually counts twice.
+    pub fn is_first_of_group(&self) -> bool {
+        self.cause.is_first && self.is_of_group()
+    }
+
     /// Returns true if both kills have one cause, as far as is known. A container that was killed
     /// as a whole has nothing left that could be killed again for the same process.
     pub fn has_the_cause_of(&self, other: &Self) -> bool {

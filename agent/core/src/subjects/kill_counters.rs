@@ -170,10 +170,8 @@ impl KillCounters {
     /// Kills of which records came: those that were reported by number already are not reported
     /// again.
     fn found(&mut self, mut findings: Vec<Finding>, now: Now) -> Vec<Effect> {
-        for first in findings.iter().filter(|finding| finding.cause.is_first) {
-            if first.is_of_group() {
-                self.ledger.seen_group(&first.counter, first.stamp.kernel);
-            }
+        for first in findings.iter().filter(|one| one.is_first_of_group()) {
+            self.ledger.seen_group(&first.counter, first.stamp.kernel);
         }
         // Of the lines with the cgroup, the kernel logs ten in five seconds. The counters have the
         // pods of the other kills, which are not reported twice.

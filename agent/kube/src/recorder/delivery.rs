@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use super::body;
 use super::correlate::{COMBINED, CreatedEvent};
 use crate::pod_containers;
+use crate::presence::REFUSED_AT_START;
 use crate::{ApiError, Client, Disposition, Endpoint, Refusal, Sign};
 use nodepulse_core::backoff::Jitter;
 
@@ -32,9 +33,6 @@ const RECONNECT: Duration = Duration::from_secs(1);
 /// Interval of attempts while no other request is sent, plus a random part of it, so that the nodes
 /// of a cluster do not return at once.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Number of attempts, at that interval, that a returning server may refuse for reasons other than
-/// the Event: it answers before it has read its roles and before all of its parts are ready.
-const REFUSED_AT_START: u32 = 5;
 
 pub struct Delivery {
     pub client: Client,

@@ -208,14 +208,12 @@ impl World {
     }
 
     fn remove_oldest(&mut self) {
-        for removed_entry in self.disk.log.drain(..SEGMENT) {
+        for entry in self.disk.log.drain(..SEGMENT) {
             for (at, cursor) in self.disk.cursors.iter_mut().enumerate() {
                 match &mut self.agent.sending[at] {
-                    Some((_, removed)) => removed.push(removed_entry.clone()),
+                    Some((_, removed)) => removed.push(entry.clone()),
                     None => {
-                        cursor.removed(&removed_entry, Position(0), || {
-                            self.ids.assign(self.kernel.now)
-                        });
+                        cursor.removed(&entry, Position(0), || self.ids.assign(self.kernel.now));
                     }
                 }
             }
