@@ -70,8 +70,6 @@ struct State {
     evicted: Position,
     /// Revisions up to here are in the history, or could not be recorded.
     recorded: Position,
-    /// Those up to here, also of former starts, are in the history.
-    on_disk: Position,
     /// The last one that could not be recorded.
     lost: Position,
     sinks: Vec<Tracked>,
@@ -95,8 +93,7 @@ impl Outbox {
                 newest: begin,
                 evicted: begin,
                 recorded: begin,
-                on_disk: begin,
-                lost: begin,
+                lost: Position::default(),
                 sinks: sinks.into_iter().map(tracked).collect(),
             }),
             changes: watch::Sender::new(0),
@@ -135,7 +132,6 @@ impl Outbox {
     pub fn recorded(&self, position: Position) {
         let mut state = self.lock();
         state.recorded = state.recorded.max(position);
-        state.on_disk = state.on_disk.max(position);
         // The others have it from memory.
         if state.needs_history() {
             self.changed(&mut state);
@@ -146,16 +142,17 @@ impl Outbox {
     pub fn lacks(&self, entries: Vec<Entry>) {
         if let Some(first) = entries.first() {
             let mut state = self.lock();
-            state.on_disk = Position(first.position.0.saturating_sub(1));
-            state.evicted = state.on_disk;
+            state.recorded = Position(first.position.0.saturating_sub(1));
+            state.evicted = state.recorded;
         }
         for entry in entries {
             self.push(entry);
         }
     }
 
+    /// Returns the position up to which the history has everything that it will ever have.
     pub fn on_disk(&self) -> Position {
-        self.lock().on_disk
+        self.lock().recorded
     }
 
     /// The history will not have this revision.
