@@ -43,6 +43,9 @@ use names::{LastRead, Waiting};
 const OPEN: Duration = Duration::from_millis(3500);
 /// How long the first process that no revision has waits for others of its group.
 const INTERVAL: Duration = Duration::from_millis(250);
+/// The number of incidents that are settled at a time, of about 30 µs each. Hundreds that wait for
+/// their pods may be due together.
+const AT_ONCE: usize = 32;
 /// The number of revisions before the settled one.
 const REVISIONS: u8 = 3;
 
@@ -274,6 +277,7 @@ impl Incidents {
 
     /// Hands on what is due. At the end of the agent that is everything.
     fn due_all(&mut self, pods: &KnownPods, now: BootNanos, stopping: bool) {
+        let mut settled = 0;
         for mut open in std::mem::take(&mut self.open) {
             if stopping {
                 self.resolve_as_known(&mut open, pods);
@@ -284,8 +288,13 @@ impl Incidents {
                 self.read_details(&mut open, now);
             }
             if open.settles() <= now {
-                self.resolve_as_known(&mut open, pods);
-                self.hand_on_settled(*open);
+                if settled < AT_ONCE {
+                    settled += 1;
+                    self.resolve_as_known(&mut open, pods);
+                    self.hand_on_settled(*open);
+                } else {
+                    self.open.push_back(open);
+                }
                 continue;
             }
             let is_due = |since: BootNanos| since.plus(INTERVAL) <= now;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::links::{LinkWait, LinksRead};
-use super::{Incidents, Open};
+use super::{AT_ONCE, Incidents, Open};
 use crate::clock::BootNanos;
 use crate::incident::{Incident, Object};
 use crate::kube_event::ContainerLabel;
@@ -130,7 +130,16 @@ impl Incidents {
 
     /// Hands on incidents whose object has been waited for long enough, or need not be any more.
     pub(super) fn due_objects(&mut self, pods: &KnownPods, now: BootNanos) {
+        let mut expired = 0;
         for mut open in std::mem::take(&mut self.open) {
+            let until = open.waiting.as_ref().map(Waiting::until);
+            if until.is_some_and(|until| until <= now) {
+                expired += 1;
+                if AT_ONCE < expired {
+                    self.open.push_back(open);
+                    continue;
+                }
+            }
             let was_waiting = open.waiting.is_some();
             self.find_object(&mut open, pods, now);
             let resolved = was_waiting && open.waiting.is_none();

@@ -330,6 +330,24 @@ fn an_incident_is_reported_without_names_if_the_queue_is_full_or_the_agent_stops
 }
 
 #[test]
+fn of_hundreds_that_are_due_together_some_are_settled_at_a_time() {
+    let mut incidents = Incidents::new(NodeEvents::Off);
+    incidents.on(In::ServerAnswered, at(0));
+    for n in 0..200 {
+        incidents.on(happened(kill(&format!("pod {n}"), None)), at(0));
+    }
+    let mut settled = 0;
+    while let Some(due) = incidents.due() {
+        let now = at(3500);
+        assert!(due <= now.boot, "{settled} are settled, the next one later");
+        let events = short(&incidents.on(DUE, now)).len();
+        assert!((1..=64).contains(&events), "{events} at once");
+        settled += events;
+    }
+    assert_eq!(settled, 200);
+}
+
+#[test]
 fn without_an_api_server_incidents_are_settled_soon() {
     let mut subject = Subject::new(BootId(1), false, &BTreeMap::new());
     let pods = KnownPods::default();
