@@ -232,6 +232,7 @@ impl History {
         let unsettled = files
             .as_mut()
             .map(|files| std::mem::take(&mut files.end.unsettled));
+        let last_condition = files.as_ref().map(|files| files.end.last_condition);
         let log = files.as_mut().and_then(|files| files.log.take());
         if let (Some(outbox), Some(files)) = (&outbox, &files) {
             outbox.lacks(entries(files.logged.iter().map(|(_, line)| line)));
@@ -251,7 +252,12 @@ impl History {
         let (mut start_events, mut events_ended, mut events) = (None, None, None);
         if let Some((outbox, node)) = outbox.clone().zip(node) {
             let series = metering.sink_series(kubernetes::NAME);
-            let (source, sink) = Kubernetes::new((outbox, number), node, disk.clone(), series);
+            let (source, sink) = Kubernetes::new(
+                (outbox, number),
+                node,
+                disk.clone(),
+                (series, last_condition.unwrap_or_default()),
+            );
             let (start, started) = oneshot::channel();
             (start_events, events) = (Some(start), Some(source));
             events_ended = Some(tasks.spawn_finite("events", sink.run(started)));

@@ -57,8 +57,6 @@ pub enum Work {
 pub struct Outbox {
     state: Mutex<State>,
     changes: watch::Sender<u64>,
-    /// The position before the first revision of this start.
-    start: Position,
     boot: BootId,
     has_history: bool,
 }
@@ -97,15 +95,9 @@ impl Outbox {
                 sinks: sinks.into_iter().map(tracked).collect(),
             }),
             changes: watch::Sender::new(0),
-            start: begin,
             boot,
             has_history,
         }
-    }
-
-    /// Returns the position before the first revision of this start.
-    pub const fn start(&self) -> Position {
-        self.start
     }
 
     /// Returns a receiver that changes when there may be new work.

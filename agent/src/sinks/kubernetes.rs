@@ -71,6 +71,8 @@ pub struct Kubernetes {
     number: usize,
     disk: Option<Disk>,
     series: SinkSeries,
+    /// The last revision about a condition of a former start.
+    last_condition: Position,
     fresh: mpsc::Receiver<Fresh>,
     conditions: mpsc::Receiver<Fresh>,
     /// The first of the fresh revisions, if earlier ones are to be read before it.
@@ -103,7 +105,7 @@ impl Kubernetes {
         (outbox, number): (Arc<Outbox>, usize),
         node: &str,
         disk: Option<Disk>,
-        series: SinkSeries,
+        (series, last_condition): (SinkSeries, Position),
     ) -> (Source, Self) {
         let (send_fresh, fresh) = mpsc::channel(FRESH);
         let (send_conditions, conditions) = mpsc::channel(FRESH);
@@ -120,6 +122,7 @@ impl Kubernetes {
             number,
             disk,
             series,
+            last_condition,
             fresh,
             conditions,
             next: None,
@@ -195,9 +198,9 @@ impl Kubernetes {
     }
 
     /// Takes fresh revisions about conditions before earlier ones about anything else, but not
-    /// before those of former starts: a problem begins before it ends.
+    /// before those about conditions of former starts: a problem begins before it ends.
     fn take_conditions(&mut self) {
-        let is_current = self.outbox.start() <= self.outbox.taken(self.number);
+        let is_current = self.last_condition <= self.outbox.taken(self.number);
         while is_current
             && self.pending.len() < PENDING
             && let Ok((position, incident)) = self.conditions.try_recv()
@@ -582,7 +585,12 @@ mod tests {
             series: series.clone(),
         };
         let outbox = Arc::new(Outbox::new(newest, [state], BOOT, has_history));
-        let (source, sink) = Kubernetes::new((Arc::clone(&outbox), 0), "worker-1", None, series);
+        let (source, sink) = Kubernetes::new(
+            (Arc::clone(&outbox), 0),
+            "worker-1",
+            None,
+            (series, Position(0)),
+        );
         let clock = Clock::runtime(Now {
             boot: BootNanos(0),
             wall: SystemTime::UNIX_EPOCH,
@@ -786,8 +794,12 @@ mod tests {
             taken,
         };
         let outbox = Arc::new(Outbox::new(Position(0), [state], BOOT, false));
-        let (_source, mut sink) =
-            Kubernetes::new((Arc::clone(&outbox), 0), "worker-1", None, series);
+        let (_source, mut sink) = Kubernetes::new(
+            (Arc::clone(&outbox), 0),
+            "worker-1",
+            None,
+            (series, Position(0)),
+        );
         for position in [5, 6] {
             sink.take_fresh(Position(position), &condition(position, 1, Some("a")));
         }
@@ -823,6 +835,37 @@ mod tests {
         started.written.send_replace(started.newest);
         pass().await;
         assert_eq!(server.lines().len(), 3);
+        let newest = started.newest;
+        assert_eq!(started.end().await.position(), newest);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_about_a_condition_waits_for_no_kill_of_a_former_start() {
+        let replies = [Reply::Silent].into_iter();
+        let server = Scripted::new(replies.chain((0..60).map(|_| accepted())));
+        let [former, begin] = [4, 5].map(Position::before_start);
+        let mut started = start(&server, Cursor::new(former), begin);
+        let mut position = former;
+        let kills = (1..=50).map(|number| {
+            position = position.next();
+            let mut incident = incident(number, 1, true);
+            incident.object.pod = Pod::new("shop", &format!("web-{number}"), "aa", None);
+            Entry {
+                position,
+                added: ReportedKills::default(),
+                incident: JsonIncident::new(&incident, convert::micro_time),
+            }
+        });
+        started.outbox.lacks(kills.collect());
+        pass().await;
+        started.record(&condition(51, 1, Some("a")), true);
+        started.written.send_replace(started.newest);
+        tokio::time::sleep(Duration::from_mins(2)).await;
+        let bodies = (0..server.lines().len()).map(|request| server.body(request).to_string());
+        let bodies: Vec<_> = bodies.collect();
+        let about = bodies.iter().position(|body| body.contains("LowPIDs"));
+        // The request that was not answered is tried again before it.
+        assert_eq!((about, bodies.len()), (Some(2), 52), "{bodies:#?}");
         let newest = started.newest;
         assert_eq!(started.end().await.position(), newest);
     }
