@@ -98,6 +98,26 @@ async fn a_written_event_is_patched_and_its_count_stays() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_event_is_patched_after_hundreds_that_get_no_later_version() {
+    const SETTLED: u64 = 300;
+    let server = Scripted::new((0..=SETTLED + 1).map(|_| accepted()));
+    let mut started = start(&server, 0);
+    started.deliver(kill("one")).await;
+    for number in 0..SETTLED {
+        let settled = Draft {
+            id: Some(id(100 + number)),
+            object: pod(&format!("cart-{number}"), "u", None),
+            is_last: true,
+            ..kill("another")
+        };
+        started.deliver(settled).await;
+    }
+    started.deliver(version("two")).await;
+    assert_eq!(server.lines().last().unwrap(), PATCH);
+    end(started, 302, "").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_event_that_waits_is_written_once_with_everything() {
     let outage = vec![Reply::Cut; FAILED].into_iter();
     let server = Scripted::new(outage.chain((0..9).map(|_| accepted())));
