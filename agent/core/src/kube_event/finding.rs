@@ -53,8 +53,8 @@ pub struct Finding {
     pub trigger_container: Option<ContainerLabel>,
     /// The effect on the victim's container; `None` if unknown, or if the victim was in none.
     pub consequence: Option<Consequence>,
-    /// Path of the cgroup whose processes were all killed, if that is the container or one above
-    /// it.
+    /// Path of the cgroup whose processes were all killed together: a container, a part of one, a
+    /// service of systemd, or one above these.
     #[serde(default)]
     pub group: Option<String>,
     pub verdict: KillVerdict,
@@ -139,7 +139,7 @@ impl Finding {
 
     /// Returns true for the first victim of a group, which the kernel usually counts twice.
     pub fn is_first_of_group(&self) -> bool {
-        self.cause.is_first && self.is_of_group()
+        self.cause.is_first && self.group.is_some()
     }
 
     /// Returns true if both kills have one cause, as far as is known. A container that was killed
