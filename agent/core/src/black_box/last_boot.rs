@@ -199,10 +199,13 @@ impl LastBoot {
                 (End::PowerLossOrReset, certainty)
             }
         };
-        sentences.extend(gap.map(|gap| {
-            let seconds = gap.as_secs();
-            format!("the next boot began {seconds} s after the last record")
-        }));
+        sentences.push(match gap {
+            Some(gap) => {
+                let seconds = gap.as_secs();
+                format!("the next boot began {seconds} s after the last record")
+            }
+            None => "the clock was set back since the last record".to_owned(),
+        });
         let end = BootEnd {
             boot: self.last.origin.boot.to_string(),
             end,
@@ -221,7 +224,14 @@ impl LastBoot {
     ) -> Option<(End, Certainty)> {
         let since = self.last.at.wall.checked_sub(ROUNDING);
         let since = since.unwrap_or(SystemTime::UNIX_EPOCH);
-        let is_newer = |file: &&WrittenFile| since <= file.at && file.at <= now.wall;
+        let booted = now.wall_at(BootNanos(0));
+        let is_set_back = booted < self.last.at.wall;
+        let is_newer = |file: &&WrittenFile| {
+            let is_before_now = file.at <= now.wall;
+            // One that was written before that has a time after now.
+            (since <= file.at && (is_before_now || is_set_back))
+                || (is_set_back && booted <= file.at && is_before_now)
+        };
         for log in evidence.logs.iter().filter(is_newer) {
             let Some((_, from)) = log.text.split_once(PANIC) else {
                 continue;

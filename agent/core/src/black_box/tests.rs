@@ -151,6 +151,26 @@ fn the_end_of_a_boot_is_decided_by_its_traces() {
 }
 
 #[test]
+fn a_clock_that_was_set_back_hides_no_panic_and_makes_none_of_an_old_log() {
+    use End::{KernelPanic, PowerLossOrReset};
+    let rows = [
+        ("written before the end", 1_003, KernelPanic),
+        ("moved after this boot", 520, KernelPanic),
+        ("of an older boot", 400, PowerLossOrReset),
+        ("written between the two", 900, PowerLossOrReset),
+    ];
+    for (name, seconds, expected) in rows {
+        let logs = vec![file(seconds, "[ 1002.5] Kernel panic - not syncing: x")];
+        let found = LastBoot::find(&[record(200, 1_000)], HERE, THIS).unwrap();
+        // This boot began 500 s before the last record, by its clock.
+        let ended = boot_end(found.end(&Evidence { logs, ..evidence() }, at(30, 10_530)));
+        assert_eq!(ended.end, expected, "{name}: {ended:?}");
+        let last = ended.evidence.last().unwrap();
+        assert_eq!(last, "the clock was set back since the last record");
+    }
+}
+
+#[test]
 fn only_the_first_start_after_a_boot_of_this_machine_decides() {
     let of = |machine, boot| {
         let mut one = record(5, 100);
