@@ -63,6 +63,8 @@ pub struct Outbox {
 
 struct State {
     recent: VecDeque<Arc<Entry>>,
+    /// The number of revisions in memory that were only in the write-ahead log at the start.
+    logged: usize,
     newest: Position,
     /// Revisions up to here are not in memory.
     evicted: Position,
@@ -88,6 +90,7 @@ impl Outbox {
         Self {
             state: Mutex::new(State {
                 recent: VecDeque::new(),
+                logged: 0,
                 newest: begin,
                 evicted: begin,
                 recorded: begin,
@@ -109,7 +112,7 @@ impl Outbox {
         let mut state = self.lock();
         state.newest = entry.position;
         state.recent.push_back(Arc::new(entry));
-        if state.recent.len() > RECENT
+        if state.recent.len() > RECENT.saturating_add(state.logged)
             && let Some(oldest) = state.recent.pop_front()
         {
             state.evicted = oldest.position;
@@ -136,6 +139,8 @@ impl Outbox {
             let mut state = self.lock();
             state.recorded = Position(first.position.0.saturating_sub(1));
             state.evicted = state.recorded;
+            // The size of the log limits them.
+            state.logged = entries.len();
         }
         for entry in entries {
             self.push(entry);
@@ -349,6 +354,7 @@ impl Outbox {
             position <= by_all || (self.has_history && lost < position && position <= recorded)
         };
         while let Some(taken) = state.recent.pop_front_if(is_taken) {
+            state.logged = state.logged.saturating_sub(1);
             if by_all < taken.position {
                 state.evicted = taken.position;
             }

@@ -149,30 +149,21 @@ fn outbox_after_restart(begin: Position, last: u64) -> Outbox {
 
 #[test]
 fn a_sink_gets_what_the_history_lacks_of_former_agents_from_memory() {
-    let begin = Position::before_start(1);
-    let outbox = outbox_after_restart(begin, 5);
-    let Work::Entries(entries) = outbox.work(0) else {
-        panic!("it waits for the disk");
-    };
-    let positions: Vec<_> = entries.iter().map(|entry| entry.position).collect();
-    assert_eq!(positions, [Position(4), Position(5), begin.next()]);
-    assert_eq!(outbox.on_disk(), Position(3));
-    assert!(!outbox.keeps_up(0), "the rest is only in memory");
-    outbox.recorded(begin);
-    assert_eq!(outbox.on_disk(), begin);
-    assert!(outbox.keeps_up(0), "the rest can be read later");
-}
-
-#[test]
-fn a_sink_waits_for_the_disk_for_what_memory_has_no_room_for() {
-    let begin = Position::before_start(1);
-    let outbox = outbox_after_restart(begin, 100);
-    assert!(matches!(outbox.work(0), Work::Wait));
-    outbox.recorded(begin);
-    let Work::Read { after, through } = outbox.work(0) else {
-        panic!("it waits for what the disk has");
-    };
-    assert_eq!((after, through), (Position(3), Position(100)));
+    for last in [5, 200] {
+        let begin = Position::before_start(1);
+        let outbox = outbox_after_restart(begin, last);
+        let Work::Entries(entries) = outbox.work(0) else {
+            panic!("it waits for the disk");
+        };
+        let positions: Vec<_> = entries.iter().map(|entry| entry.position).collect();
+        let logged = (4..=last).map(Position);
+        assert_eq!(positions, Vec::from_iter(logged.chain([begin.next()])));
+        assert_eq!(outbox.on_disk(), Position(3));
+        assert!(!outbox.keeps_up(0), "the rest is only in memory");
+        outbox.recorded(begin);
+        assert_eq!(outbox.on_disk(), begin);
+        assert!(outbox.keeps_up(0), "the rest can be read later");
+    }
 }
 
 #[test]
