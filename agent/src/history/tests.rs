@@ -157,7 +157,8 @@ fn a_sink_gets_what_the_history_lacks_of_former_agents_from_memory() {
         };
         let positions: Vec<_> = entries.iter().map(|entry| entry.position).collect();
         let logged = (4..=last).map(Position);
-        assert_eq!(positions, Vec::from_iter(logged.chain([begin.next()])));
+        let expected: Vec<_> = logged.chain([begin.next()]).collect();
+        assert_eq!(positions, expected);
         assert_eq!(outbox.on_disk(), Position(3));
         assert!(!outbox.keeps_up(0), "the rest is only in memory");
         outbox.recorded(begin);

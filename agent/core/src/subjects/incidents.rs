@@ -43,8 +43,8 @@ use names::{LastRead, Waiting};
 const OPEN: Duration = Duration::from_millis(3500);
 /// How long the first process that no revision has waits for others of its group.
 const INTERVAL: Duration = Duration::from_millis(250);
-/// The number of incidents that are settled at a time, of about 30 µs each. Hundreds that wait for
-/// their pods may be due together.
+/// The number of incidents whose object is decided at a time, and of others that are settled, of
+/// about 30 µs each. Hundreds that wait for their pods may be due together.
 const AT_ONCE: usize = 32;
 /// The number of revisions before the settled one.
 const REVISIONS: u8 = 3;
@@ -109,6 +109,8 @@ pub struct Incidents {
     reads: BTreeMap<Box<str>, LastRead>,
     /// The API server has answered since the start. Before, no name is waited for in vain.
     answered: bool,
+    /// More objects can be decided at once.
+    is_due: bool,
     effects: Vec<Effect>,
 }
 
@@ -124,6 +126,7 @@ impl Incidents {
             uncounted: BTreeMap::new(),
             reads: BTreeMap::new(),
             answered: false,
+            is_due: false,
             effects: Vec::new(),
         }
     }
@@ -166,7 +169,12 @@ impl Incidents {
             let all = [object, details, added, Some(open.settles())];
             all.into_iter().flatten().min()
         };
-        self.open.iter().filter_map(|open| due(open)).min()
+        let next = self.open.iter().filter_map(|open| due(open)).min();
+        if self.is_due {
+            Some(BootNanos(0))
+        } else {
+            next
+        }
     }
 
     fn happened(&mut self, all: Vec<Occurred>, pods: &KnownPods, now: BootNanos) {
@@ -286,6 +294,10 @@ impl Incidents {
             }
             if matches!(open.details, DetailsWait::Until(at) if at <= now) {
                 self.read_details(&mut open, now);
+            }
+            if self.is_due && open.waiting.is_some() {
+                self.open.push_back(open);
+                continue;
             }
             if open.settles() <= now {
                 if settled < AT_ONCE {

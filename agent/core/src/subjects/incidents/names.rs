@@ -130,26 +130,22 @@ impl Incidents {
 
     /// Hands on incidents whose object has been waited for long enough, or need not be any more.
     pub(super) fn due_objects(&mut self, pods: &KnownPods, now: BootNanos) {
-        let mut expired = 0;
+        let mut resolved = 0;
         for mut open in std::mem::take(&mut self.open) {
-            let until = open.waiting.as_ref().map(Waiting::until);
-            if until.is_some_and(|until| until <= now) {
-                expired += 1;
-                if AT_ONCE < expired {
-                    self.open.push_back(open);
-                    continue;
-                }
+            if open.waiting.is_none() || AT_ONCE <= resolved {
+                self.open.push_back(open);
+                continue;
             }
-            let was_waiting = open.waiting.is_some();
             self.find_object(&mut open, pods, now);
-            let resolved = was_waiting && open.waiting.is_none();
-            let open = if resolved {
+            let open = if open.waiting.is_none() {
+                resolved += 1;
                 self.hand_on(open, now)
             } else {
                 Some(open)
             };
             self.open.extend(open);
         }
+        self.is_due = AT_ONCE <= resolved;
     }
 
     /// The object of an incident, by what is known.
