@@ -226,13 +226,19 @@ impl LastBoot {
         let since = since.unwrap_or(SystemTime::UNIX_EPOCH);
         let booted = now.wall_at(BootNanos(0));
         let is_set_back = booted < self.last.at.wall;
-        let is_newer = |file: &&WrittenFile| {
-            let is_before_now = file.at <= now.wall;
-            // One that was written before that has a time after now.
-            (since <= file.at && (is_before_now || is_set_back))
-                || (is_set_back && booted <= file.at && is_before_now)
+        let is_newer = |file: &&WrittenFile| since <= file.at && file.at <= now.wall;
+        let last = self.last.at.boot.since(BootNanos(0)).as_secs();
+        // The times of files are worth nothing then.
+        let is_of_end = |log: &&WrittenFile| {
+            let end = last.saturating_sub(ROUNDING.as_secs())..=last.saturating_add(2 * MINUTE);
+            let marks = self.last.marks;
+            let is_ended = marks.shutdown || marks.agent_stopped;
+            is_set_back
+                && !is_ended
+                && seconds_since_boot(&log.text).is_some_and(|at| end.contains(&at))
         };
-        for log in evidence.logs.iter().filter(is_newer) {
+        let logs = evidence.logs.iter();
+        for log in logs.filter(|log| is_newer(log) || is_of_end(log)) {
             let Some((_, from)) = log.text.split_once(PANIC) else {
                 continue;
             };
@@ -243,8 +249,8 @@ impl LastBoot {
             let is_of_hardware =
                 line.to_lowercase().contains("machine check") || log.text.contains(HARDWARE_ERROR);
             // An old log, copied since, can be of an earlier time after its boot.
-            let last = self.last.at.boot.since(BootNanos(0)).as_secs();
             let certainty = match seconds_since_boot(&log.text) {
+                _ if !is_newer(&log) => Certainty::Likely,
                 Some(at) if at.saturating_add(MINUTE) < last => Certainty::Possible,
                 Some(_) => Certainty::Certain,
                 None => Certainty::Likely,
