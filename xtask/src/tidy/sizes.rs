@@ -28,7 +28,7 @@ const LIMITS: &[(&str, usize)] = &[
 /// The README is read in a minute.
 const README: (usize, usize) = (110, 700);
 /// Lines of all tests.
-const TESTS_MAX: usize = 89_670;
+const TESTS_MAX: usize = 89_700;
 
 /// The lines of each crate, for people.
 pub fn table(sources: &[Source]) -> String {

@@ -132,11 +132,6 @@ impl Finding {
         Some(self.resident?.into_iter().sum())
     }
 
-    /// Returns true if the kernel killed the whole container of the victim.
-    pub fn is_of_group(&self) -> bool {
-        self.consequence == Some(Consequence::WholeContainer)
-    }
-
     /// Returns true for the first victim of a group, which the kernel usually counts twice.
     pub fn is_first_of_group(&self) -> bool {
         self.cause.is_first && self.group.is_some()
@@ -145,7 +140,7 @@ impl Finding {
     /// Returns true if both kills have one cause, as far as is known. A container that was killed
     /// as a whole has nothing left that could be killed again for the same process.
     pub fn has_the_cause_of(&self, other: &Self) -> bool {
-        let one_group = self.is_of_group() && other.is_of_group();
+        let one_group = self.group.is_some() && self.group == other.group;
         let one_limit = || {
             !self.is_global()
                 && !other.is_global()

@@ -110,6 +110,7 @@ pub struct Incidents {
     /// The API server has answered since the start. Before, no name is waited for in vain.
     answered: bool,
     /// More objects can be decided at once.
+    #[serde(default)]
     is_due: bool,
     effects: Vec<Effect>,
 }

@@ -163,12 +163,16 @@ impl Kernel {
             trigger_cgroup: None,
             cgroup: id,
             names: names.map(String::into_bytes),
-            scope: OomScope::Memcg(MemcgLimit {
-                limiting: id,
-                usage_pages: 1,
-                max_pages: 1,
-                tied: None,
-            }),
+            scope: if trigger.is_multiple_of(3) {
+                OomScope::Global
+            } else {
+                OomScope::Memcg(MemcgLimit {
+                    limiting: id,
+                    usage_pages: 1,
+                    max_pages: 1,
+                    tied: None,
+                })
+            },
             source: ScopeSource::Exact,
             constraint: None,
             order: Some(0),

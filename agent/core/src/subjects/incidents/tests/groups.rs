@@ -18,7 +18,6 @@ fn as_group(mut incident: Occurred, pid: u32) -> Occurred {
         finding.victim = Pid(pid);
         finding.consequence = Some(Consequence::WholeContainer);
         finding.group = Some("/kubepods/podaa/c".to_owned());
-        finding.group = Some("/kubepods/podaa/c".to_owned());
         finding.trigger = Some(BY.to_owned());
     }
     incident
