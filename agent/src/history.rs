@@ -23,7 +23,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nodepulse_core::checked_line;
-use nodepulse_core::incident::{BootId, Cursor, Entry, Incident, JsonIncident, MAX_OPEN, Position};
+use nodepulse_core::incident::{
+    BootId, Cursor, Entry, Incident, JsonFacts, JsonIncident, MAX_OPEN, Position,
+};
 use nodepulse_core::kube_event::{NodeEvents, ReportedKills};
 use nodepulse_core::node_status::ledger::LastChange;
 use nodepulse_io::clock::Clock;
@@ -232,6 +234,13 @@ impl History {
         let unsettled = files
             .as_mut()
             .map(|files| std::mem::take(&mut files.end.unsettled));
+        let mut last_condition = files.as_ref().map(|files| files.end.last_condition);
+        // These follow, in this order.
+        for (incident, at) in unsettled.iter().flatten().zip(begin.0.saturating_add(1)..) {
+            if matches!(incident.facts, Some(JsonFacts::Condition(_))) {
+                last_condition = Some(Position(at));
+            }
+        }
         let log = files.as_mut().and_then(|files| files.log.take());
         if let (Some(outbox), Some(files)) = (&outbox, &files) {
             outbox.lacks(entries(files.logged.iter().map(|(_, line)| line)));
@@ -251,7 +260,13 @@ impl History {
         let (mut start_events, mut events_ended, mut events) = (None, None, None);
         if let Some((outbox, node)) = outbox.clone().zip(node) {
             let series = metering.sink_series(kubernetes::NAME);
-            let (source, sink) = Kubernetes::new((outbox, number), node, disk.clone(), series);
+            let last_condition = last_condition.filter(|at| !outbox.has(number, *at));
+            let (source, sink) = Kubernetes::new(
+                (outbox, number),
+                node,
+                disk.clone(),
+                (series, last_condition.unwrap_or_default()),
+            );
             let (start, started) = oneshot::channel();
             (start_events, events) = (Some(start), Some(source));
             events_ended = Some(tasks.spawn_finite("events", sink.run(started)));

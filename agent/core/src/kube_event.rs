@@ -113,6 +113,8 @@ pub struct Draft {
     /// adds annotations. `of` is the number of kills that the Event did not report yet. If the
     /// Event is not known any more, those become a separate Event.
     pub is_later: bool,
+    /// The incident is settled, so that no later version follows.
+    pub is_last: bool,
     /// The revision of the incident, whose delivery is reported to the sink.
     pub position: Option<Position>,
     /// The time of the occurrence: the kernel's if the kernel recorded one.
@@ -136,6 +138,7 @@ impl Draft {
             id: None,
             container: None,
             is_later: false,
+            is_last: false,
             position: None,
             at,
             stamp: None,

@@ -402,9 +402,15 @@ impl Recorder {
                 self.back(delayed_by, written.acked);
             }
         }
-        let id = write.pending.newest.id;
-        let id = id.filter(|_| !write.is_combined() && !write.is_update());
-        if let Some(id) = id {
+        let newest = &write.pending.newest;
+        let id = newest.id.filter(|_| !write.is_combined());
+        let (first, last) = (
+            id.filter(|_| !write.is_update()),
+            id.filter(|_| newest.is_last),
+        );
+        if let Some(id) = last {
+            self.written.take(&id);
+        } else if let Some(id) = first {
             let event = WrittenEvent {
                 key: write.key.clone(),
                 prefix: write.pending.prefix.clone(),
@@ -414,7 +420,7 @@ impl Recorder {
         let delivered = Delivered {
             reason: write.pending.newest.reason,
             message: write.message,
-            incident: id.map(|id| id.incident),
+            incident: first.map(|id| id.incident),
             times,
             stamp: write.pending.newest.stamp,
             sent: written.sent,

@@ -87,6 +87,8 @@ pub struct End {
     pub kills: Vec<(Position, ReportedKills)>,
     /// By type of the condition.
     pub conditions: BTreeMap<String, LastChange>,
+    /// The last revision about a condition.
+    pub last_condition: Position,
     /// The end of the last gap.
     pub gap: Option<SystemTime>,
 }
@@ -140,6 +142,9 @@ impl End {
         for entry in entries {
             let (position, incident) = (entry.position, entry.incident);
             self.note_last(&incident);
+            if matches!(incident.facts, Some(JsonFacts::Condition(_))) {
+                self.last_condition = position;
+            }
             if !entry.added.is_empty() {
                 self.kills.push((position, entry.added));
             }
@@ -504,7 +509,7 @@ mod tests {
         }
         std::fs::create_dir(dir.path().join("incidents-0000000000.jsonl")).unwrap();
         let store = open(dir.path(), 1).unwrap();
-        let found = end(Some(&store), &Lines::new()).conditions;
+        let found = end(Some(&store), &Lines::new());
         let last = |status, problem: Option<u64>| LastChange {
             status,
             problem: problem.map(|number| format!("{ID}{number}").parse().unwrap()),
@@ -513,7 +518,8 @@ mod tests {
             ("MemoryLow".to_owned(), last(Status::False, None)),
             ("PIDsLow".to_owned(), last(Status::Unknown, Some(1))),
         ]);
-        assert_eq!(found, expected);
+        assert_eq!(found.conditions, expected);
+        assert_eq!(found.last_condition, Position(6));
     }
 
     #[test]

@@ -57,21 +57,19 @@ pub enum Work {
 pub struct Outbox {
     state: Mutex<State>,
     changes: watch::Sender<u64>,
-    /// The position before the first revision of this start.
-    start: Position,
     boot: BootId,
     has_history: bool,
 }
 
 struct State {
     recent: VecDeque<Arc<Entry>>,
+    /// The number of revisions in memory that were only in the write-ahead log at the start.
+    logged: usize,
     newest: Position,
     /// Revisions up to here are not in memory.
     evicted: Position,
     /// Revisions up to here are in the history, or could not be recorded.
     recorded: Position,
-    /// Those up to here, also of former starts, are in the history.
-    on_disk: Position,
     /// The last one that could not be recorded.
     lost: Position,
     sinks: Vec<Tracked>,
@@ -92,23 +90,17 @@ impl Outbox {
         Self {
             state: Mutex::new(State {
                 recent: VecDeque::new(),
+                logged: 0,
                 newest: begin,
                 evicted: begin,
                 recorded: begin,
-                on_disk: begin,
-                lost: begin,
+                lost: Position::default(),
                 sinks: sinks.into_iter().map(tracked).collect(),
             }),
             changes: watch::Sender::new(0),
-            start: begin,
             boot,
             has_history,
         }
-    }
-
-    /// Returns the position before the first revision of this start.
-    pub const fn start(&self) -> Position {
-        self.start
     }
 
     /// Returns a receiver that changes when there may be new work.
@@ -120,7 +112,7 @@ impl Outbox {
         let mut state = self.lock();
         state.newest = entry.position;
         state.recent.push_back(Arc::new(entry));
-        if state.recent.len() > RECENT
+        if state.recent.len() > RECENT.saturating_add(state.logged)
             && let Some(oldest) = state.recent.pop_front()
         {
             state.evicted = oldest.position;
@@ -135,7 +127,6 @@ impl Outbox {
     pub fn recorded(&self, position: Position) {
         let mut state = self.lock();
         state.recorded = state.recorded.max(position);
-        state.on_disk = state.on_disk.max(position);
         // The others have it from memory.
         if state.needs_history() {
             self.changed(&mut state);
@@ -146,16 +137,19 @@ impl Outbox {
     pub fn lacks(&self, entries: Vec<Entry>) {
         if let Some(first) = entries.first() {
             let mut state = self.lock();
-            state.on_disk = Position(first.position.0.saturating_sub(1));
-            state.evicted = state.on_disk;
+            state.recorded = Position(first.position.0.saturating_sub(1));
+            state.evicted = state.recorded;
+            // The size of the log limits them.
+            state.logged = entries.len();
         }
         for entry in entries {
             self.push(entry);
         }
     }
 
+    /// Returns the position up to which the history has everything that it will ever have.
     pub fn on_disk(&self) -> Position {
-        self.lock().on_disk
+        self.lock().recorded
     }
 
     /// The history will not have this revision.
@@ -360,6 +354,7 @@ impl Outbox {
             position <= by_all || (self.has_history && lost < position && position <= recorded)
         };
         while let Some(taken) = state.recent.pop_front_if(is_taken) {
+            state.logged = state.logged.saturating_sub(1);
             if by_all < taken.position {
                 state.evicted = taken.position;
             }

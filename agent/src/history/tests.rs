@@ -119,36 +119,52 @@ async fn incidents_of_agents_whose_directory_was_unavailable_are_recorded_once_a
     assert_eq!(dirs.recorded(), expected);
 }
 
-#[test]
-fn a_sink_gets_what_the_history_lacks_of_former_agents_from_memory() {
+fn entry(position: Position) -> Entry {
+    Entry {
+        position,
+        added: ReportedKills::default(),
+        incident: incident(position.0, true),
+    }
+}
+
+/// Returns an outbox with a sink that has delivered the second revision of a former start, while
+/// the disk lacks those from the fourth to `last`.
+fn outbox_after_restart(begin: Position, last: u64) -> Outbox {
     let metering = Metering::start("worker-1", "files", Vec::new(), None, Lanes::new(&[]));
     let sink = SinkState {
         cursor: Cursor::new(Position(2)),
         series: metering.sink_series("webhook"),
         taken: None,
     };
-    let begin = Position::before_start(1);
     let outbox = Outbox::new(begin, [sink], BootId(7), true);
-    let entry = |position| Entry {
-        position,
-        added: ReportedKills::default(),
-        incident: incident(position.0, true),
-    };
-    outbox.lacks(vec![entry(Position(4)), entry(Position(5))]);
+    outbox.lacks((4..=last).map(Position).map(entry).collect());
     outbox.push(entry(begin.next()));
     let Work::Read { after, through } = outbox.work(0) else {
         panic!("it does not read what the history has");
     };
     assert_eq!((after, through), (Position(2), Position(3)));
     outbox.advance(0, |cursor| cursor.skip_to(through));
-    let Work::Entries(entries) = outbox.work(0) else {
-        panic!("it waits for the disk");
-    };
-    let positions: Vec<_> = entries.iter().map(|entry| entry.position).collect();
-    assert_eq!(positions, [Position(4), Position(5), begin.next()]);
-    assert_eq!(outbox.on_disk(), Position(3));
-    outbox.recorded(begin);
-    assert_eq!(outbox.on_disk(), begin);
+    outbox
+}
+
+#[test]
+fn a_sink_gets_what_the_history_lacks_of_former_agents_from_memory() {
+    for last in [5, 200] {
+        let begin = Position::before_start(1);
+        let outbox = outbox_after_restart(begin, last);
+        let Work::Entries(entries) = outbox.work(0) else {
+            panic!("it waits for the disk");
+        };
+        let positions: Vec<_> = entries.iter().map(|entry| entry.position).collect();
+        let logged = (4..=last).map(Position);
+        let expected: Vec<_> = logged.chain([begin.next()]).collect();
+        assert_eq!(positions, expected);
+        assert_eq!(outbox.on_disk(), Position(3));
+        assert!(!outbox.keeps_up(0), "the rest is only in memory");
+        outbox.recorded(begin);
+        assert_eq!(outbox.on_disk(), begin);
+        assert!(outbox.keeps_up(0), "the rest can be read later");
+    }
 }
 
 #[test]
@@ -165,11 +181,7 @@ fn what_the_history_has_leaves_memory_while_a_sink_is_behind() {
     let mut newest = begin;
     for number in 1..=REVISIONS {
         newest = newest.next();
-        outbox.push(Entry {
-            position: newest,
-            added: ReportedKills::default(),
-            incident: incident(number, true),
-        });
+        outbox.push(entry(newest));
         outbox.recorded(newest);
         assert!(
             matches!(outbox.revisions(1), Work::Entries(_)),

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nodepulse_core::incident::Position;
@@ -98,8 +99,8 @@ pub struct Responder {
     /// `oom.namePods`.
     name_pods: bool,
     read: Option<ReadConfig>,
-    /// The kills of the last revisions that a former agent recorded.
-    recorded: Vec<(Position, ReportedKills)>,
+    /// The kills of the last revisions that a former agent recorded. Each lane has a responder.
+    recorded: Arc<[(Position, ReportedKills)]>,
 }
 
 impl Blocking {
@@ -307,13 +308,16 @@ impl Responder {
             pods,
             name_pods: config.oom_name_pods,
             read,
-            recorded: Vec::new(),
+            recorded: Arc::default(),
         }
     }
 
     #[must_use]
     pub fn recorded(self, recorded: Vec<(Position, ReportedKills)>) -> Self {
-        Self { recorded, ..self }
+        Self {
+            recorded: recorded.into(),
+            ..self
+        }
     }
 
     fn answer(&self, question: Question) -> Answer {

@@ -71,6 +71,8 @@ pub struct Kubernetes {
     number: usize,
     disk: Option<Disk>,
     series: SinkSeries,
+    /// The last revision about a condition of a former start that is not delivered.
+    last_condition: Position,
     fresh: mpsc::Receiver<Fresh>,
     conditions: mpsc::Receiver<Fresh>,
     /// The first of the fresh revisions, if earlier ones are to be read before it.
@@ -103,7 +105,7 @@ impl Kubernetes {
         (outbox, number): (Arc<Outbox>, usize),
         node: &str,
         disk: Option<Disk>,
-        series: SinkSeries,
+        (series, last_condition): (SinkSeries, Position),
     ) -> (Source, Self) {
         let (send_fresh, fresh) = mpsc::channel(FRESH);
         let (send_conditions, conditions) = mpsc::channel(FRESH);
@@ -120,6 +122,7 @@ impl Kubernetes {
             number,
             disk,
             series,
+            last_condition,
             fresh,
             conditions,
             next: None,
@@ -153,7 +156,10 @@ impl Kubernetes {
         };
         let mut changes = self.outbox.changes();
         loop {
-            self.is_limited = WAITING <= events.next() && self.outbox.keeps_up(self.number);
+            // Changes of conditions are not to wait in the history for kills before them.
+            self.is_limited = WAITING <= events.next()
+                && self.outbox.keeps_up(self.number)
+                && self.last_condition <= self.outbox.taken(self.number);
             self.take_conditions();
             self.take();
             self.record_changes(&events, *written.borrow_and_update());
@@ -195,9 +201,9 @@ impl Kubernetes {
     }
 
     /// Takes fresh revisions about conditions before earlier ones about anything else, but not
-    /// before those of former starts: a problem begins before it ends.
+    /// before those about conditions of former starts: a problem begins before it ends.
     fn take_conditions(&mut self) {
-        let is_current = self.outbox.start() <= self.outbox.taken(self.number);
+        let is_current = self.last_condition <= self.outbox.taken(self.number);
         while is_current
             && self.pending.len() < PENDING
             && let Ok((position, incident)) = self.conditions.try_recv()
@@ -567,13 +573,13 @@ mod tests {
 
     /// Starts the sink where `cursor` is, without a history.
     fn start(server: &Scripted, cursor: Cursor, newest: Position) -> Started {
-        start_with(server, (cursor, newest), (8, false))
+        start_with(server, (cursor, newest), (8, false, Position(0)))
     }
 
     fn start_with(
         server: &Scripted,
         (cursor, newest): (Cursor, Position),
-        (queue, has_history): (usize, bool),
+        (queue, has_history, last_condition): (usize, bool, Position),
     ) -> Started {
         let series = SinkSeries::new(&Metrics::new("0", "files", "worker-1").process, NAME);
         let state = SinkState {
@@ -582,7 +588,12 @@ mod tests {
             series: series.clone(),
         };
         let outbox = Arc::new(Outbox::new(newest, [state], BOOT, has_history));
-        let (source, sink) = Kubernetes::new((Arc::clone(&outbox), 0), "worker-1", None, series);
+        let (source, sink) = Kubernetes::new(
+            (Arc::clone(&outbox), 0),
+            "worker-1",
+            None,
+            (series, last_condition),
+        );
         let clock = Clock::runtime(Now {
             boot: BootNanos(0),
             wall: SystemTime::UNIX_EPOCH,
@@ -751,7 +762,7 @@ mod tests {
             let silence = (0..3).map(|_| Reply::Cut);
             let server = Scripted::new(silence.chain((0..KILLS).map(|_| accepted())));
             let start_of = (Cursor::new(Position(0)), Position(0));
-            let mut started = start_with(&server, start_of, (1000, true));
+            let mut started = start_with(&server, start_of, (1000, true, Position(0)));
             for number in 1..=KILLS {
                 let mut incident = incident(number, 1, true);
                 incident.object.pod = Pod::new("shop", &format!("web-{number}"), "aa", None);
@@ -786,8 +797,12 @@ mod tests {
             taken,
         };
         let outbox = Arc::new(Outbox::new(Position(0), [state], BOOT, false));
-        let (_source, mut sink) =
-            Kubernetes::new((Arc::clone(&outbox), 0), "worker-1", None, series);
+        let (_source, mut sink) = Kubernetes::new(
+            (Arc::clone(&outbox), 0),
+            "worker-1",
+            None,
+            (series, Position(0)),
+        );
         for position in [5, 6] {
             sink.take_fresh(Position(position), &condition(position, 1, Some("a")));
         }
@@ -825,5 +840,37 @@ mod tests {
         assert_eq!(server.lines().len(), 3);
         let newest = started.newest;
         assert_eq!(started.end().await.position(), newest);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_about_a_condition_waits_for_those_of_a_former_start_and_for_no_kill() {
+        let [former, begin] = [4, 5].map(Position::before_start);
+        // The last revision about a condition of the former start, and the place of the Event. The
+        // recorder has a dozen at a time, and the first request is sent again.
+        for (last, expected) in [(former, 2), (Position(former.0 + 30), 18)] {
+            let replies = [Reply::Silent].into_iter();
+            let server = Scripted::new(replies.chain((0..60).map(|_| accepted())));
+            let start_of = (Cursor::new(former), begin);
+            let mut started = start_with(&server, start_of, (8, false, last));
+            let kills = (1..=50).zip(former.0 + 1..).map(|(number, position)| {
+                let mut incident = incident(number, 1, true);
+                incident.object.pod = Pod::new("shop", &format!("web-{number}"), "aa", None);
+                Entry {
+                    position: Position(position),
+                    added: ReportedKills::default(),
+                    incident: JsonIncident::new(&incident, convert::micro_time),
+                }
+            });
+            started.outbox.lacks(kills.collect());
+            pass().await;
+            started.record(&condition(51, 1, Some("a")), true);
+            started.written.send_replace(started.newest);
+            tokio::time::sleep(Duration::from_mins(2)).await;
+            let mut bodies = (0..server.lines().len()).map(|request| server.body(request));
+            let about = bodies.position(|body| body.to_string().contains("LowPIDs"));
+            assert_eq!((about, server.lines().len()), (Some(expected), 52));
+            let newest = started.newest;
+            assert_eq!(started.end().await.position(), newest);
+        }
     }
 }

@@ -20,7 +20,7 @@ const UNBREAKABLE: &[&str] = &["://", "//! |", "/// |", "─"];
 
 /// Lines of product code below a path, without unit tests, and at most how many there may be.
 const LIMITS: &[(&str, usize)] = &[
-    ("agent", 80_220),
+    ("agent", 80_310),
     ("agent/simulate/", 2_560),
     ("agent/top/", 900),
     ("xtask/", 8_510),
@@ -28,7 +28,7 @@ const LIMITS: &[(&str, usize)] = &[
 /// The README is read in a minute.
 const README: (usize, usize) = (110, 700);
 /// Lines of all tests.
-const TESTS_MAX: usize = 89_530;
+const TESTS_MAX: usize = 89_700;
 
 /// The lines of each crate, for people.
 pub fn table(sources: &[Source]) -> String {

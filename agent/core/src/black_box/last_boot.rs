@@ -199,10 +199,13 @@ impl LastBoot {
                 (End::PowerLossOrReset, certainty)
             }
         };
-        sentences.extend(gap.map(|gap| {
-            let seconds = gap.as_secs();
-            format!("the next boot began {seconds} s after the last record")
-        }));
+        sentences.push(match gap {
+            Some(gap) => {
+                let seconds = gap.as_secs();
+                format!("the next boot began {seconds} s after the last record")
+            }
+            None => "the clock was set back since the last record".to_owned(),
+        });
         let end = BootEnd {
             boot: self.last.origin.boot.to_string(),
             end,
@@ -221,8 +224,21 @@ impl LastBoot {
     ) -> Option<(End, Certainty)> {
         let since = self.last.at.wall.checked_sub(ROUNDING);
         let since = since.unwrap_or(SystemTime::UNIX_EPOCH);
+        let booted = now.wall_at(BootNanos(0));
+        let is_set_back = booted < self.last.at.wall;
         let is_newer = |file: &&WrittenFile| since <= file.at && file.at <= now.wall;
-        for log in evidence.logs.iter().filter(is_newer) {
+        let last = self.last.at.boot.since(BootNanos(0)).as_secs();
+        // The times of files are worth nothing then.
+        let is_of_end = |log: &&WrittenFile| {
+            let end = last.saturating_sub(ROUNDING.as_secs())..=last.saturating_add(2 * MINUTE);
+            let marks = self.last.marks;
+            let is_ended = marks.shutdown || marks.agent_stopped;
+            is_set_back
+                && !is_ended
+                && seconds_since_boot(&log.text).is_some_and(|at| end.contains(&at))
+        };
+        let logs = evidence.logs.iter();
+        for log in logs.filter(|log| is_newer(log) || is_of_end(log)) {
             let Some((_, from)) = log.text.split_once(PANIC) else {
                 continue;
             };
@@ -233,8 +249,8 @@ impl LastBoot {
             let is_of_hardware =
                 line.to_lowercase().contains("machine check") || log.text.contains(HARDWARE_ERROR);
             // An old log, copied since, can be of an earlier time after its boot.
-            let last = self.last.at.boot.since(BootNanos(0)).as_secs();
             let certainty = match seconds_since_boot(&log.text) {
+                _ if !is_newer(&log) => Certainty::Likely,
                 Some(at) if at.saturating_add(MINUTE) < last => Certainty::Possible,
                 Some(_) => Certainty::Certain,
                 None => Certainty::Likely,

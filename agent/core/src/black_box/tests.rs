@@ -151,6 +151,31 @@ fn the_end_of_a_boot_is_decided_by_its_traces() {
 }
 
 #[test]
+fn a_clock_that_was_set_back_hides_no_panic_and_makes_none_of_an_old_log() {
+    use End::{KernelPanic, PowerLossOrReset, Shutdown};
+    let plain = || marked(false, false);
+    // The last record is of second 1,000 of its boot.
+    let rows = [
+        ("written before the end", plain(), 1_003, 1_002, KernelPanic),
+        ("moved after this boot", plain(), 520, 1_002, KernelPanic),
+        ("of a shorter boot", plain(), 520, 300, PowerLossOrReset),
+        ("of a longer boot", plain(), 1_003, 5_000, PowerLossOrReset),
+        ("shut down", marked(true, true), 520, 1_002, Shutdown),
+    ];
+    for (name, last, written, at_seconds, expected) in rows {
+        let log = format!("[ {at_seconds}.5] Kernel panic - not syncing: x");
+        let logs = vec![file(written, &log)];
+        let found = LastBoot::find(&[last], HERE, THIS).unwrap();
+        // This boot began 500 s before the last record, by its clock.
+        let ended = boot_end(found.end(&Evidence { logs, ..evidence() }, at(30, 10_530)));
+        assert_eq!(ended.end, expected, "{name}: {ended:?}");
+        assert_ne!(ended.certainty, Certainty::Certain, "{name}");
+        let last = ended.evidence.last().unwrap();
+        assert_eq!(last, "the clock was set back since the last record");
+    }
+}
+
+#[test]
 fn only_the_first_start_after_a_boot_of_this_machine_decides() {
     let of = |machine, boot| {
         let mut one = record(5, 100);

@@ -64,6 +64,7 @@ impl EventWords {
         let mut revision = Revision {
             id: incident.id,
             until: incident.occurred.until,
+            is_last: incident.settled,
             position,
             drafts: Vec::new(),
         };
@@ -95,6 +96,7 @@ impl EventWords {
         let mut revision = Revision {
             id,
             until,
+            is_last: true,
             position: Some(position),
             drafts: Vec::new(),
         };
@@ -115,6 +117,7 @@ impl EventWords {
 struct Revision {
     id: IncidentId,
     until: SystemTime,
+    is_last: bool,
     position: Option<Position>,
     drafts: Vec<Draft>,
 }
@@ -129,6 +132,7 @@ impl Revision {
             incident: self.id,
             on_node,
         });
+        draft.is_last = self.is_last;
         draft.position = self.position;
         let text = EventText::Recorded {
             message: hash(&draft.message),

@@ -53,8 +53,8 @@ pub struct Finding {
     pub trigger_container: Option<ContainerLabel>,
     /// The effect on the victim's container; `None` if unknown, or if the victim was in none.
     pub consequence: Option<Consequence>,
-    /// Path of the cgroup whose processes were all killed, if that is the container or one above
-    /// it.
+    /// Path of the cgroup whose processes were all killed together: a container, a part of one, a
+    /// service of systemd, or one above these.
     #[serde(default)]
     pub group: Option<String>,
     pub verdict: KillVerdict,
@@ -132,20 +132,15 @@ impl Finding {
         Some(self.resident?.into_iter().sum())
     }
 
-    /// Returns true if the kernel killed the whole container of the victim.
-    pub fn is_of_group(&self) -> bool {
-        self.consequence == Some(Consequence::WholeContainer)
-    }
-
     /// Returns true for the first victim of a group, which the kernel usually counts twice.
     pub fn is_first_of_group(&self) -> bool {
-        self.cause.is_first && self.is_of_group()
+        self.cause.is_first && self.group.is_some()
     }
 
     /// Returns true if both kills have one cause, as far as is known. A container that was killed
     /// as a whole has nothing left that could be killed again for the same process.
     pub fn has_the_cause_of(&self, other: &Self) -> bool {
-        let one_group = self.is_of_group() && other.is_of_group();
+        let one_group = self.group.is_some() && self.group == other.group;
         let one_limit = || {
             !self.is_global()
                 && !other.is_global()

@@ -210,6 +210,7 @@ impl Incident {
             id: None,
             container: None,
             is_later: false,
+            is_last: false,
             position: None,
             at: self.occurred.at,
             stamp: self.occurred.stamp,

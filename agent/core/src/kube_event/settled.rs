@@ -49,6 +49,7 @@ pub(super) fn drafts(
                 .map(ContainerLabel::Name),
             id: None,
             is_later: false,
+            is_last: false,
             position: None,
             at,
             stamp: None,

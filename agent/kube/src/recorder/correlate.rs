@@ -90,6 +90,7 @@ impl PendingEvent {
         self.newest.message = format!("{}{message}", self.prefix);
         self.newest.annotations.add_all(later.newest.annotations);
         self.newest.at = later.newest.at;
+        self.newest.is_last = later.newest.is_last;
         self.of = self.of.saturating_add(later.of);
         self.positions.extend(later.positions);
     }
@@ -574,6 +575,7 @@ pub(super) mod tests {
             id: None,
             container: None,
             is_later: false,
+            is_last: false,
             position: None,
             at: SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000),
             stamp: None,

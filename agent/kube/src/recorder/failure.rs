@@ -23,14 +23,11 @@ impl Recorder {
         let rejected = matches!(err.refusal(), Some(Refusal::Forbidden | Refusal::NotFound));
         // The namespace of a deleted pod may be deleted too. The Event on the Node does not depend
         // on it.
-        if let Some(mut instead) = rejected.then(|| write.pending.clone().of_node()).flatten() {
+        if let Some(instead) = rejected.then(|| write.pending.clone().of_node()).flatten() {
             if write.is_update() {
                 add(&self.tally.recorded, instead.times);
             }
-            let id = instead.newest.id;
-            if let Some(later) = id.and_then(|id| self.backlog.take_version(id)) {
-                instead.update(later);
-            }
+            let instead = self.with_later(instead);
             return self.push(instead);
         }
         if !is_final(err) && !self.is_expired(&write.pending) {
@@ -38,7 +35,7 @@ impl Recorder {
             if !is_last {
                 debug!(err = err.as_dyn(), "an event is tried again later");
                 let now = self.clock.now().boot;
-                let mut pending = write.pending;
+                let mut pending = self.with_later(write.pending);
                 pending.failing_since.get_or_insert(now);
                 self.retry_at = now.plus(RETRY_WAIT);
                 self.backlog.push_failed(pending);
@@ -55,6 +52,15 @@ impl Recorder {
             None => add(&self.tally.lost_unreachable, write.pending.times),
         }
         self.log_lost(&write, err);
+    }
+
+    /// Adds the later version that waits.
+    fn with_later(&mut self, mut pending: PendingEvent) -> PendingEvent {
+        let id = pending.newest.id;
+        if let Some(later) = id.and_then(|id| self.backlog.take_version(id)) {
+            pending.update(later);
+        }
+        pending
     }
 
     fn is_expired(&self, pending: &PendingEvent) -> bool {

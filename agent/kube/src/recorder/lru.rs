@@ -64,7 +64,8 @@ impl<K: Eq, V> Lru<K, V> {
         (self.room <= self.entries.len()).then(|| self.entries.remove(0).1)
     }
 
-    fn take(&mut self, key: &K) -> Option<(K, V)> {
+    /// Removes an entry.
+    pub fn take(&mut self, key: &K) -> Option<(K, V)> {
         let place = self.find(key)?;
         Some(self.entries.remove(place))
     }

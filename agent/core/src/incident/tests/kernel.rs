@@ -106,9 +106,6 @@ impl Kernel {
     }
 
     pub fn kill_group(&mut self, place: u8, processes: u8, twice: bool) {
-        if self.place(place).is_none() {
-            return;
-        }
         self.last_pid += 1;
         let trigger = self.last_pid;
         let first = Pid(trigger + 1);
@@ -166,12 +163,16 @@ impl Kernel {
             trigger_cgroup: None,
             cgroup: id,
             names: names.map(String::into_bytes),
-            scope: OomScope::Memcg(MemcgLimit {
-                limiting: id,
-                usage_pages: 1,
-                max_pages: 1,
-                tied: None,
-            }),
+            scope: if trigger.is_multiple_of(3) {
+                OomScope::Global
+            } else {
+                OomScope::Memcg(MemcgLimit {
+                    limiting: id,
+                    usage_pages: 1,
+                    max_pages: 1,
+                    tied: None,
+                })
+            },
             source: ScopeSource::Exact,
             constraint: None,
             order: Some(0),

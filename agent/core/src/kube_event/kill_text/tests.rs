@@ -52,6 +52,7 @@ fn kills_of_one_cause_are_one_event_and_each_is_accounted_for() {
     };
     let whole = |pid, limiting, trigger| Finding {
         consequence: Some(Consequence::WholeContainer),
+        group: Some("/a".to_owned()),
         ..finding(pid, limiting, trigger)
     };
     #[rustfmt::skip]

@@ -154,7 +154,8 @@ impl Incidents {
         let is_empty = details.is_empty();
         open.incident.details = (!is_empty).then_some(details);
         let adds = !is_empty || open.added.is_some();
-        let open = if open.may_revise() && adds {
+        // One that is due is settled with its object next.
+        let open = if open.may_revise() && adds && now < open.settles() {
             self.hand_on(open, now)
         } else {
             Some(open)

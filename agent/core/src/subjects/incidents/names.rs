@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::links::{LinkWait, LinksRead};
-use super::{Incidents, Open};
+use super::{AT_ONCE, Incidents, Open};
 use crate::clock::BootNanos;
 use crate::incident::{Incident, Object};
 use crate::kube_event::ContainerLabel;
@@ -130,17 +130,22 @@ impl Incidents {
 
     /// Hands on incidents whose object has been waited for long enough, or need not be any more.
     pub(super) fn due_objects(&mut self, pods: &KnownPods, now: BootNanos) {
+        let mut resolved = 0;
         for mut open in std::mem::take(&mut self.open) {
-            let was_waiting = open.waiting.is_some();
+            if open.waiting.is_none() || AT_ONCE <= resolved {
+                self.open.push_back(open);
+                continue;
+            }
             self.find_object(&mut open, pods, now);
-            let resolved = was_waiting && open.waiting.is_none();
-            let open = if resolved {
+            let open = if open.waiting.is_none() {
+                resolved += 1;
                 self.hand_on(open, now)
             } else {
                 Some(open)
             };
             self.open.extend(open);
         }
+        self.is_due = AT_ONCE <= resolved;
     }
 
     /// The object of an incident, by what is known.

@@ -330,6 +330,34 @@ fn an_incident_is_reported_without_names_if_the_queue_is_full_or_the_agent_stops
 }
 
 #[test]
+fn of_hundreds_that_are_due_together_some_are_settled_at_a_time() {
+    for is_listed in [false, true] {
+        let mut incidents = Incidents::new(NodeEvents::Off);
+        incidents.on(In::ServerAnswered, at(0));
+        for n in 0..200 {
+            incidents.on(happened(kill(&n.to_string(), None)), at(0));
+        }
+        if is_listed {
+            let pods = (0..200).map(|n| present(&n.to_string()));
+            let effects = pods.flat_map(|pod| incidents.on(pod, at(0)));
+            assert_eq!(short(&effects.collect::<Vec<_>>()), [""; 0]);
+        }
+        let mut settled = Vec::new();
+        while let Some(due) = incidents.due() {
+            let now = at(3500);
+            assert!(due <= now.boot, "{} are settled", settled.len());
+            let mut events = short(&incidents.on(DUE, now));
+            events.retain(|event| event.starts_with("on"));
+            assert!((1..=32).contains(&events.len()), "{events:?}");
+            settled.append(&mut events);
+        }
+        let on_node = settled.iter().filter(|on| *on == "on the node");
+        let expected = if is_listed { 0 } else { 200 };
+        assert_eq!((settled.len(), on_node.count()), (200, expected));
+    }
+}
+
+#[test]
 fn without_an_api_server_incidents_are_settled_soon() {
     let mut subject = Subject::new(BootId(1), false, &BTreeMap::new());
     let pods = KnownPods::default();

@@ -176,7 +176,6 @@ impl Case {
 
     /// The cause is given later.
     pub(super) fn judged(self, verdict: KillVerdict) -> Finding {
-        let is_whole = self.consequence == Some(Consequence::WholeContainer);
         Finding {
             stamp: self.stamp,
             cause: Cause::default(),
@@ -195,7 +194,7 @@ impl Case {
             trigger: self.trigger,
             trigger_container: self.trigger_container,
             consequence: self.consequence,
-            group: self.group.filter(|_| is_whole).map(escape),
+            group: self.group.map(escape),
             verdict,
         }
     }

@@ -98,6 +98,45 @@ async fn a_written_event_is_patched_and_its_count_stays() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_event_is_patched_after_hundreds_that_get_no_later_version() {
+    const SETTLED: u64 = 300;
+    let server = Scripted::new((0..=SETTLED + 1).map(|_| accepted()));
+    let mut started = start(&server, 0);
+    started.deliver(kill("one")).await;
+    for number in 0..SETTLED {
+        let settled = Draft {
+            id: Some(id(100 + number)),
+            object: pod(&format!("cart-{number}"), "u", None),
+            is_last: true,
+            ..kill("another")
+        };
+        started.deliver(settled).await;
+    }
+    started.deliver(version("two")).await;
+    assert_eq!(server.lines().last().unwrap(), PATCH);
+    end(started, 302, "").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_the_server_cannot_process_is_replaced_by_the_last_one() {
+    let failures = (0..12).map(|_| refusal(500, ""));
+    let server = Scripted::new([accepted()].into_iter().chain(failures).chain([accepted()]));
+    let mut started = start(&server, 0);
+    started.deliver(kill("one")).await;
+    started.sink.record(version("two"));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    started.sink.record(Draft {
+        is_last: true,
+        ..version("three")
+    });
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    let lines = server.lines();
+    assert_eq!(lines[1..], vec![PATCH; lines.len() - 1]);
+    assert_eq!(server.body(lines.len() - 1)["message"], "three");
+    end(started, 3, "").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_event_that_waits_is_written_once_with_everything() {
     let outage = vec![Reply::Cut; FAILED].into_iter();
     let server = Scripted::new(outage.chain((0..9).map(|_| accepted())));

@@ -61,6 +61,7 @@ fn later_processes_are_in_the_version_of_the_event_that_has_the_details() {
         Draft {
             id: Some(id),
             is_later: false,
+            is_last: false,
             times: 1,
             of: 1,
             ..

@@ -124,6 +124,7 @@ fn record_of_group(seconds: u64, is_first: bool) -> In {
     };
     for finding in &mut findings {
         finding.consequence = Some(Consequence::WholeContainer);
+        finding.group = Some("/kubepods/podaa/c".to_owned());
         finding.cause.is_first = is_first;
     }
     In::Found(findings)
