@@ -261,12 +261,9 @@ impl History {
         if let Some((outbox, node)) = outbox.clone().zip(node) {
             let series = metering.sink_series(kubernetes::NAME);
             let last_condition = last_condition.filter(|at| !outbox.has(number, *at));
-            let (source, sink) = Kubernetes::new(
-                (outbox, number),
-                node,
-                disk.clone(),
-                (series, last_condition.unwrap_or_default()),
-            );
+            let last_condition = last_condition.unwrap_or_default();
+            let (source, sink) =
+                Kubernetes::new((outbox, number), node, disk.clone(), series, last_condition);
             let (start, started) = oneshot::channel();
             (start_events, events) = (Some(start), Some(source));
             events_ended = Some(tasks.spawn_finite("events", sink.run(started)));

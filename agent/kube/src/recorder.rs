@@ -404,11 +404,8 @@ impl Recorder {
         }
         let newest = &write.pending.newest;
         let id = newest.id.filter(|_| !write.is_combined());
-        let (first, last) = (
-            id.filter(|_| !write.is_update()),
-            id.filter(|_| newest.is_last),
-        );
-        if let Some(id) = last {
+        let first = id.filter(|_| !write.is_update());
+        if let Some(id) = id.filter(|_| newest.is_last) {
             self.written.take(&id);
         } else if let Some(id) = first {
             let event = WrittenEvent {

@@ -105,7 +105,8 @@ impl Kubernetes {
         (outbox, number): (Arc<Outbox>, usize),
         node: &str,
         disk: Option<Disk>,
-        (series, last_condition): (SinkSeries, Position),
+        series: SinkSeries,
+        last_condition: Position,
     ) -> (Source, Self) {
         let (send_fresh, fresh) = mpsc::channel(FRESH);
         let (send_conditions, conditions) = mpsc::channel(FRESH);
@@ -156,10 +157,9 @@ impl Kubernetes {
         };
         let mut changes = self.outbox.changes();
         loop {
-            // Changes of conditions are not to wait in the history for kills before them.
             self.is_limited = WAITING <= events.next()
                 && self.outbox.keeps_up(self.number)
-                && self.last_condition <= self.outbox.taken(self.number);
+                && self.has_former_conditions();
             self.take_conditions();
             self.take();
             self.record_changes(&events, *written.borrow_and_update());
@@ -200,11 +200,15 @@ impl Kubernetes {
         }
     }
 
+    /// Returns true if all conditions of former starts were taken. None is to wait for kills.
+    fn has_former_conditions(&self) -> bool {
+        self.last_condition <= self.outbox.taken(self.number)
+    }
+
     /// Takes fresh revisions about conditions before earlier ones about anything else, but not
     /// before those about conditions of former starts: a problem begins before it ends.
     fn take_conditions(&mut self) {
-        let is_current = self.last_condition <= self.outbox.taken(self.number);
-        while is_current
+        while self.has_former_conditions()
             && self.pending.len() < PENDING
             && let Ok((position, incident)) = self.conditions.try_recv()
         {
@@ -592,7 +596,8 @@ mod tests {
             (Arc::clone(&outbox), 0),
             "worker-1",
             None,
-            (series, last_condition),
+            series,
+            last_condition,
         );
         let clock = Clock::runtime(Now {
             boot: BootNanos(0),
@@ -801,7 +806,8 @@ mod tests {
             (Arc::clone(&outbox), 0),
             "worker-1",
             None,
-            (series, Position(0)),
+            series,
+            Position(0),
         );
         for position in [5, 6] {
             sink.take_fresh(Position(position), &condition(position, 1, Some("a")));

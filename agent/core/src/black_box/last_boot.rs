@@ -164,7 +164,10 @@ impl LastBoot {
     /// Decides how the boot ended. `now`: a time in the boot that followed.
     pub fn end(self, evidence: &Evidence, now: Now) -> Occurred {
         let mut sentences = Vec::new();
-        let panic = self.panic(evidence, now, &mut sentences);
+        let booted = now.wall_at(BootNanos(0));
+        // `None` if the clock was set back.
+        let gap = booted.duration_since(self.last.at.wall).ok();
+        let panic = self.panic(evidence, (now, gap.is_none()), &mut sentences);
         for name in &evidence.watchdogs {
             let name = escape(name);
             sentences.push(format!("{name} reports that it has reset the machine"));
@@ -176,9 +179,6 @@ impl LastBoot {
         if marks.agent_stopped {
             sentences.push("the agent had stopped before".to_owned());
         }
-        let booted = now.wall_at(BootNanos(0));
-        // `None` if the clock was set back.
-        let gap = booted.duration_since(self.last.at.wall).ok();
         let (end, certainty) = match panic {
             Some(panic) => panic,
             None if marks.shutdown => (End::Shutdown, Certainty::Likely),
@@ -219,23 +219,19 @@ impl LastBoot {
     fn panic(
         &self,
         evidence: &Evidence,
-        now: Now,
+        (now, is_set_back): (Now, bool),
         sentences: &mut Vec<String>,
     ) -> Option<(End, Certainty)> {
         let since = self.last.at.wall.checked_sub(ROUNDING);
         let since = since.unwrap_or(SystemTime::UNIX_EPOCH);
-        let booted = now.wall_at(BootNanos(0));
-        let is_set_back = booted < self.last.at.wall;
         let is_newer = |file: &&WrittenFile| since <= file.at && file.at <= now.wall;
         let last = self.last.at.boot.since(BootNanos(0)).as_secs();
-        // The times of files are worth nothing then.
+        let end = last.saturating_sub(ROUNDING.as_secs())..=last.saturating_add(2 * MINUTE);
+        let marks = self.last.marks;
+        // With a clock that was set back, only the times in a log can be compared.
+        let by_lines = is_set_back && !marks.shutdown && !marks.agent_stopped;
         let is_of_end = |log: &&WrittenFile| {
-            let end = last.saturating_sub(ROUNDING.as_secs())..=last.saturating_add(2 * MINUTE);
-            let marks = self.last.marks;
-            let is_ended = marks.shutdown || marks.agent_stopped;
-            is_set_back
-                && !is_ended
-                && seconds_since_boot(&log.text).is_some_and(|at| end.contains(&at))
+            by_lines && seconds_since_boot(&log.text).is_some_and(|at| end.contains(&at))
         };
         let logs = evidence.logs.iter();
         for log in logs.filter(|log| is_newer(log) || is_of_end(log)) {

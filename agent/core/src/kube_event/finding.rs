@@ -137,8 +137,8 @@ impl Finding {
         self.cause.is_first && self.group.is_some()
     }
 
-    /// Returns true if both kills have one cause, as far as is known. A container that was killed
-    /// as a whole has nothing left that could be killed again for the same process.
+    /// Returns true if both kills have one cause, as far as is known. A cgroup that was killed as
+    /// a whole has nothing left that could be killed again for the same process.
     pub fn has_the_cause_of(&self, other: &Self) -> bool {
         let one_group = self.group.is_some() && self.group == other.group;
         let one_limit = || {

@@ -170,12 +170,8 @@ impl Incidents {
             let all = [object, details, added, Some(open.settles())];
             all.into_iter().flatten().min()
         };
-        let next = self.open.iter().filter_map(|open| due(open)).min();
-        if self.is_due {
-            Some(BootNanos(0))
-        } else {
-            next
-        }
+        let at_once = self.is_due.then_some(BootNanos(0));
+        at_once.or_else(|| self.open.iter().filter_map(|open| due(open)).min())
     }
 
     fn happened(&mut self, all: Vec<Occurred>, pods: &KnownPods, now: BootNanos) {
@@ -296,18 +292,15 @@ impl Incidents {
             if matches!(open.details, DetailsWait::Until(at) if at <= now) {
                 self.read_details(&mut open, now);
             }
-            if self.is_due && open.waiting.is_some() {
+            let settles = open.settles() <= now;
+            if (self.is_due && open.waiting.is_some()) || (settles && AT_ONCE <= settled) {
                 self.open.push_back(open);
                 continue;
             }
-            if open.settles() <= now {
-                if settled < AT_ONCE {
-                    settled += 1;
-                    self.resolve_as_known(&mut open, pods);
-                    self.hand_on_settled(*open);
-                } else {
-                    self.open.push_back(open);
-                }
+            if settles {
+                settled += 1;
+                self.resolve_as_known(&mut open, pods);
+                self.hand_on_settled(*open);
                 continue;
             }
             let is_due = |since: BootNanos| since.plus(INTERVAL) <= now;
